@@ -1,0 +1,174 @@
+"""Finished runs → the curve, its operating points and their uncertainty, as records.
+
+Every number a report shows is computed here. Knows nothing of models, files or formats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frostline.records import Protocol, Scale
+from frostline.serial import Record
+
+Interval = tuple[float, ...]
+"""(low, high)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherMetric(Record):
+    """A metric beside the score."""
+
+    mean: float
+    """mean over the seeds"""
+    scores: tuple[float, ...]
+    """one a seed, in the order of `seeds`"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Record):
+    """The replicates of one spec: the full model, or one depth."""
+
+    n_frozen: int | None
+    """layers frozen from the bottom, embeddings included; None: nothing is frozen"""
+    trained_layers: int
+    """layers that train"""
+    mean: float | None
+    """mean score over the seeds; None when every run crashed"""
+    std: float | None
+    """standard deviation over the seeds (n − 1); None below two"""
+    ci: Interval | None
+    """95% interval of the mean: new seeds, this dev set (Student's t); None below three seeds"""
+    ci_dev: Interval | None
+    """95% interval of the mean: new seeds and new dev examples; None below three seeds"""
+    seeds: tuple[int, ...]
+    """replicates that finished"""
+    scores: tuple[float, ...]
+    """their scores, in the same order"""
+    train_scores: tuple[float, ...]
+    """their scores on the training sample, in the same order"""
+    train_loss: tuple[float, ...]
+    """their mean training loss in the last epoch, in the same order"""
+    other_metrics: dict[str, OtherMetric]
+    """the task's other metrics"""
+    difference: float | None
+    """mean minus the full model's mean, over the seeds both have"""
+    difference_ci: Interval | None
+    """95% interval of the difference, paired by seed (Student's t); None below three pairs"""
+    ratio: float | None
+    """mean / full mean; None where the full mean is not above 0"""
+    ratio_ci: Interval | None
+    """95% interval of the ratio, paired by seed (Fieller); None below three pairs or where it has no bounds"""
+    ratio_above_chance: float | None
+    """(mean − chance) / (full mean − chance); None where the full mean is not above chance"""
+    learning_rate: float
+    """the rate used"""
+    trained_parameters: int
+    """parameters that trained"""
+    seconds: float | None
+    """mean time of training and evaluating one run, the prefix apart"""
+    peak_bytes: int | None
+    """largest peak private memory of its runs"""
+    n_failed: int
+    """runs that ended at or below chance"""
+    mean_without_failed: float | None
+    """mean score of the others; None when all failed"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthShare(Record):
+    """How often one depth was the operating point."""
+
+    n_frozen: int | None
+    """the depth; None: only the full model keeps the share"""
+    share: float
+    """share of the resampled curves"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint(Record):
+    """The fewest trained layers that keep a share of the full score."""
+
+    keep: float
+    """the share asked for"""
+    scale: Scale
+    """what it is a share of"""
+    n_frozen: int | None
+    """most layers frozen while keeping it; None: no depth does, or the scale means nothing here"""
+    trained_layers: int | None
+    """layers left to train; None where the scale means nothing here"""
+    distribution: tuple[DepthShare, ...]
+    """where it falls when the seeds are resampled; shares sum to 1"""
+    is_monotone: bool
+    """no shallower cut falls short of the share"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedRate(Record):
+    """One run of the line search."""
+
+    learning_rate: float
+    """the rate"""
+    score: float | None
+    """its dev score; None when the run crashed"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveCost(Record):
+    """What a curve took."""
+
+    wall_seconds: float
+    """this call, from start to end"""
+    prefix_seconds: float
+    """computing what the frozen layers put out, summed over the curve's runs"""
+    train_seconds: float
+    """training and evaluating, summed over the curve's runs"""
+    cache_bytes: int
+    """largest prefix states read by one of its runs"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCounts(Record):
+    """How the curve's runs came to be."""
+
+    done: int
+    """run in this call"""
+    reused: int
+    """found in the store"""
+    crashed: int
+    """raised or died in this call"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve(Record):
+    """Scores against frozen layers, and what follows from them."""
+
+    model: str
+    """the pretrained model"""
+    task: str
+    """the task"""
+    metric: str
+    """what a score is"""
+    chance: float
+    """best score of a constant prediction on dev"""
+    n_layers: int
+    """layers of the model"""
+    protocol: Protocol
+    """how rates were chosen"""
+    learning_rate: float
+    """rate of the full model"""
+    line_search: tuple[TriedRate, ...]
+    """what the line search tried; empty when a rate was given"""
+    full: Point
+    """nothing frozen"""
+    points: tuple[Point, ...]
+    """one a depth, ascending"""
+    operating_points: tuple[OperatingPoint, ...]
+    """one for each share and scale"""
+    is_monotone: bool
+    """for no operating point does a shallower cut fall short"""
+    cost: CurveCost
+    """time and space"""
+    runs: RunCounts
+    """how many runs were done, reused, crashed"""
+    warnings: tuple[str, ...]
+    """what a careful reader should know"""

@@ -1,0 +1,77 @@
+"""The exceptions frostline raises on purpose, sorted by who can fix them, and the exit codes they end in.
+
+Knows nothing of what went wrong; the raising module writes the message.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+EXIT_BUG = 1
+EXIT_USAGE = 2
+EXIT_DATA = 3
+EXIT_MISSING_EXTRA = 4
+EXIT_CRASHED_RUNS = 5
+EXIT_INTERRUPTED = 130
+
+
+class FrostlineError(Exception):
+    """Anything frostline can explain in one line."""
+
+    exit_code = EXIT_BUG
+
+
+class UsageError(FrostlineError, ValueError):
+    """What was asked for cannot be done; the caller can fix it now."""
+
+    exit_code = EXIT_USAGE
+
+    @classmethod
+    def together(cls, faults: Sequence[str]) -> UsageError:
+        """One error that shows all faults of one request."""
+        return cls("; ".join(faults))
+
+
+class DataError(FrostlineError):
+    """A file does not hold what it should; whoever made it can fix it."""
+
+    exit_code = EXIT_DATA
+
+    def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
+        place = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
+        super().__init__(place + message)
+        self.path = None if path is None else Path(path)
+        self.line = line
+
+
+class MissingExtraError(FrostlineError, ImportError):
+    """An optional package is not installed."""
+
+    exit_code = EXIT_MISSING_EXTRA
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; run: pip install 'frostline[{extra}]'")
+        self.extra = extra
+
+
+def suggestion(given: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'x'?"` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def check_choice(name: str, given: str, known: Iterable[str]) -> str:
+    """`given`, if it is one of `known`; otherwise a UsageError that lists them and suggests the nearest."""
+    allowed = list(known)
+    if given not in allowed:
+        raise UsageError(f"unknown {name} {given!r}; known: {', '.join(allowed)}.{suggestion(given, allowed)}")
+    return given
+
+
+def check_between(name: str, given: int, lowest: int, highest: int) -> int:
+    """`given`, if it lies in the closed range; otherwise a UsageError that names the range."""
+    if not lowest <= given <= highest:
+        raise UsageError(f"{name} is {given}; it must lie between {lowest} and {highest}")
+    return given

@@ -1,0 +1,321 @@
+"""What is asked, planned, measured and kept, as frozen records.
+
+A record holds plain data only; what computes with it stands in the modules below.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frostline.keys import RESULTS_VERSION, key_of
+from frostline.serial import Record, key_fields, not_in_key
+
+Kind = Literal["classification", "regression"]
+Role = Literal["replicate", "line_search"]
+Scale = Literal["ratio", "ratio_above_chance"]
+Protocol = Literal["paper", "tuned"]
+
+SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec(Record):
+    """Which labelled text, and what part of it. Fields left None are settled by `tasks.resolve`."""
+
+    name: str
+    """a known task (`cola`, `sst2`, …, `rotten-tomatoes`), or the stem of the user's file"""
+    source: str | None = not_in_key()
+    """the user's own file or folder"""
+    data: str | None = not_in_key()
+    """folder that holds the GLUE tasks, one folder each"""
+    dev: str | None = not_in_key()
+    """file with the dev rows; without it they are cut from the training rows"""
+    text: str | None = None
+    """column with the text"""
+    text_pair: str | None = None
+    """column with the second text of a pair"""
+    label: str | None = None
+    """column with the label"""
+    kind: Kind | None = None
+    """classification or regression"""
+    metric: str | None = None
+    """what the score is; the task's own by default"""
+    dev_share: float = 0.1
+    """share of the training rows cut off as dev where no dev file is given"""
+    max_train: int | None = None
+    """train on a seeded, stratified sample of this many rows"""
+    max_dev: int | None = None
+    """score on a seeded, stratified sample of this many dev rows"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Record):
+    """One training run, fully settled: the same spec gives the same numbers on the same machine."""
+
+    model: str = not_in_key()
+    """Hub name or folder of the pretrained model"""
+    model_fingerprint: str
+    """key of the pretrained weights, configuration and tokenizer"""
+    task: TaskSpec
+    """the data"""
+    data_fingerprint: str
+    """key of the source files"""
+    strategy: str
+    """what is trained: `full`, `freeze:N`"""
+    learning_rate: float
+    """peak learning rate"""
+    epochs: int
+    """passes over the training rows"""
+    batch_size: int = 16
+    """rows a step"""
+    max_length: int = 128
+    """tokens a row at most; longer texts are cut"""
+    seed: int
+    """replicate; the head's initialisation and the data order each have a seed derived from it"""
+    role: Role = "replicate"
+    """a line-search run draws its seeds apart from every replicate and never enters a mean"""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """AdamW with bias correction, or plain SGD"""
+    weight_decay: float = 0.0
+    """weight decay of the trained parameters"""
+    warmup_share: float = 0.1
+    """share of the steps over which the rate rises; then it falls linearly to 0"""
+    clip_norm: float = 1.0
+    """largest gradient norm"""
+    is_cached: bool
+    """what the frozen layers put out is computed once and kept"""
+    frozen_dropout: bool = False
+    """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
+    pair_joiner: str | None = None
+    """what stands between the texts of a pair where the tokenizer puts nothing between them"""
+    threads: int = 1
+    """threads of one run"""
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    """where it trains"""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: autocast on CUDA; the weights stay fp32"""
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What this run's result is found by."""
+        return key_of({"results_version": RESULTS_VERSION, "spec": key_fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveSpec(Record):
+    """A curve as asked for. Fields left None are settled before the first run and kept on resume."""
+
+    model: str
+    """a Hub name or a folder"""
+    task: TaskSpec
+    """the data"""
+    frozen: tuple[int, ...] | None = None
+    """depths to train at, e.g. `0,6-12`; by default from half of the layers to all"""
+    keep: tuple[float, ...] = (0.9,)
+    """shares of the full score to find the operating point for"""
+    scale: Scale = "ratio"
+    """scale of the operating point shown first"""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """how many replicates, or which"""
+    learning_rates: tuple[float, ...] = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+    """rates of the line search; a single one is used without a search"""
+    epochs: int | None = None
+    """passes over the training rows; by default 3 (RoBERTa: 10)"""
+    batch_size: int = 16
+    """rows a step"""
+    max_length: int = 128
+    """tokens a row at most; longer texts are cut"""
+    protocol: Protocol = "paper"
+    """`paper`: the full model's best rate at every depth, chosen on dev"""
+    frozen_dropout: bool = False
+    """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
+    cache: bool = True
+    """compute what the frozen layers put out once and keep it"""
+    threads: int = 1
+    """threads of one run; part of what makes its numbers"""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """where to train"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Record):
+    """A stretch of training with one set of trained parameters."""
+
+    epochs: int | None
+    """how many epochs it lasts; None: all of the run's"""
+    cached_layers: int | None
+    """the state after this many layers (0: after the embeddings) never changes in this phase; None: nothing holds"""
+    trained: tuple[str, ...]
+    """names of the parameters that train, in the model's order"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Record):
+    """What a strategy decided for one model, before any weight is touched."""
+
+    n_frozen: int | None
+    """layers frozen from the bottom, embeddings included; None where nothing or no depth is frozen"""
+    edits: tuple[str, ...] = ()
+    """names of the weights that are re-initialised before training"""
+    added: tuple[str, ...] = ()
+    """names of the modules that are put in"""
+    phases: tuple[Phase, ...]
+    """stretches of training, in order"""
+    fit: Literal["gradient", "closed_form"] = "gradient"
+    """trained by the loop, or fitted in one go"""
+
+    @classmethod
+    def one_phase(cls, *, n_frozen: int | None, cached_layers: int | None, trained: tuple[str, ...]) -> Plan:
+        """A plan that trains one set of parameters from the first step to the last."""
+        phase = Phase(epochs=None, cached_layers=cached_layers, trained=trained)
+        return cls(n_frozen=n_frozen, phases=(phase,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord(Record):
+    """What one epoch gave."""
+
+    epoch: int
+    """counted from 1"""
+    train_loss: float
+    """mean loss over the epoch's rows, dropout on, full precision"""
+    metrics: dict[str, float]
+    """all metrics of the task on dev at the end of the epoch"""
+    learning_rate: float
+    """rate of the last step"""
+    n_steps: int
+    """steps taken in it"""
+    seconds: float
+    """training and evaluating"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(Record):
+    """What one run took."""
+
+    seconds: float
+    """training and evaluating, the prefix apart"""
+    prefix_seconds: float
+    """computing what the frozen layers put out, in this run"""
+    peak_bytes: int | None
+    """peak private memory above the level before the model was loaded; None where the system does not tell"""
+    cache_bytes: int
+    """size of the prefix states this run read"""
+    trained_parameters: int
+    """parameters that trained"""
+    total_parameters: int
+    """parameters of the model with its head"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredArray(Record):
+    """A numeric array as compact text: little-endian bytes in base64."""
+
+    dtype: str
+    """numpy's name of the element type, e.g. `<f4`"""
+    shape: tuple[int, ...]
+    """its shape"""
+    base64: str
+    """its bytes, row by row"""
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> StoredArray:
+        """The array, ready for JSON."""
+        flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        return cls(dtype=flat.dtype.str, shape=flat.shape, base64=base64.b64encode(flat.tobytes()).decode())
+
+    def array(self) -> NDArray[Any]:
+        """The array again, to the bit."""
+        return np.frombuffer(base64.b64decode(self.base64), dtype=self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(Record):
+    """What the trained model said of every dev row."""
+
+    rows: StoredArray
+    """row numbers in the source file (rows,)"""
+    labels: StoredArray
+    """what was right (rows,): class numbers or values"""
+    outputs: StoredArray
+    """the model's raw outputs (rows, classes), or (rows, 1) for regression"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circumstances(Record):
+    """Where and with what something was run."""
+
+    versions: dict[str, str]
+    """versions of Python and the libraries that compute"""
+    hardware: dict[str, str]
+    """processor, cores, memory, device"""
+    command: tuple[str, ...]
+    """the command line"""
+    at: str
+    """when it ended, UTC"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Record):
+    """A finished run, with everything later work needs."""
+
+    spec: RunSpec
+    """what was asked"""
+    plan: Plan
+    """what was trained"""
+    epochs: tuple[EpochRecord, ...]
+    """one record an epoch"""
+    score: float
+    """the task's first metric on dev at the end of the last epoch"""
+    metrics: dict[str, float]
+    """all metrics of the task on dev at the end of the last epoch"""
+    chance: float
+    """best score of a constant prediction on dev"""
+    train_score: float
+    """the same metric on a fixed sample of at most 1,000 training rows, at the end"""
+    predictions: Predictions
+    """dev predictions at the end"""
+    label_names: tuple[str, ...]
+    """names of the classes in the order of their numbers; empty for regression"""
+    n_train: int
+    """training rows"""
+    n_dev: int
+    """dev rows"""
+    n_layers: int
+    """layers of the model"""
+    cost: Cost
+    """what it took"""
+    notices: tuple[str, ...]
+    """what a careful person should know about the data"""
+    circumstances: Circumstances
+    """versions, hardware, command line, time"""
+
+    @property
+    def key(self) -> str:
+        """What the run is found by."""
+        return self.spec.key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crash(Record):
+    """A run that raised, or whose process died."""
+
+    spec: RunSpec
+    """what was asked"""
+    error: str
+    """one line: the exception, or how the process ended"""
+    traceback: str
+    """where it was raised; empty when the process died"""
+    circumstances: Circumstances
+    """versions, hardware, command line, time"""
+
+    @property
+    def key(self) -> str:
+        """What the run is found by."""
+        return self.spec.key

@@ -1,0 +1,120 @@
+"""A record: frozen plain data with a string under each field, and its way to and from JSON.
+
+`field_docs` reads those strings, so that the command line's help and the docs have no second copy of them.
+Knows no particular record.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from frostline.errors import DataError
+
+
+def not_in_key() -> Any:
+    """A field that names where something is found, not what it is: it does not change a result."""
+    return field(metadata={"in_key": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Base of all records."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON data: nested records become objects, tuples become lists."""
+        return {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """The record a JSON object describes; a DataError where fields are missing, unknown or of another type."""
+        record: Self = _from_json(cls, value, cls.__name__)
+        return record
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def key_fields(record: Record) -> dict[str, Any]:
+    """The record's JSON without the fields that do not change a result."""
+    kept: dict[str, Any] = {}
+    for f in dataclasses.fields(record):
+        if f.metadata.get("in_key", True):
+            value = getattr(record, f.name)
+            kept[f.name] = key_fields(value) if isinstance(value, Record) else _to_json(value)
+    return kept
+
+
+@functools.cache
+def field_docs(record: type[Record]) -> Mapping[str, str]:
+    """The string under each field of a record class."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(record)))
+    docs: dict[str, str] = {}
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    for above, below in zip(body, body[1:], strict=False):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
+            if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+                docs[above.target.id] = below.value.value
+    return types.MappingProxyType(docs)
+
+
+def _to_json(value: object) -> Any:
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [_to_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _to_json(item) for name, item in value.items()}
+    return value
+
+
+@functools.cache
+def _hints(record: type[Record]) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
+def _from_json(kind: Any, value: object, place: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _record_from_json(kind, value, place)
+    if origin in (types.UnionType, typing.Union):
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return None if value is None else _from_json(inner[0], value, place)
+    if origin is Literal:
+        return _checked(value in arguments, value, f"one of {arguments}", place)
+    if origin is tuple:
+        _checked(isinstance(value, list | tuple), value, "a list", place)
+        return tuple(_from_json(arguments[0], item, f"{place}[]") for item in typing.cast(list[object], value))
+    if origin is dict:
+        _checked(isinstance(value, dict), value, "an object", place)
+        pairs = typing.cast(dict[str, object], value).items()
+        return {name: _from_json(arguments[1], item, f"{place}.{name}") for name, item in pairs}
+    if kind is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(_checked(is_number, value, "a number", place))
+    is_right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    return _checked(is_right, value, kind.__name__, place)
+
+
+def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
+    _checked(isinstance(value, dict), value, "an object", place)
+    given = typing.cast(dict[str, object], value)
+    names = {f.name for f in dataclasses.fields(kind)}
+    if set(given) != names:
+        raise DataError(f"{place}: missing fields {sorted(names - set(given))}, unknown {sorted(set(given) - names)}")
+    return kind(**{name: _from_json(_hints(kind)[name], given[name], f"{place}.{name}") for name in names})
+
+
+def _checked(is_right: bool, value: object, wanted: str, place: str) -> Any:
+    if not is_right:
+        raise DataError(f"{place} is {value!r:.80}; it should be {wanted}")
+    return value
