@@ -5,16 +5,12 @@ A record holds plain data only; what computes with it stands in the modules belo
 
 from __future__ import annotations
 
-import base64
 import functools
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from frostline.keys import RESULTS_VERSION, key_of
-from frostline.serial import Record, key_fields, not_in_key
+from frostline.serial import Record, StoredArray, key_fields, not_in_key
 
 Kind = Literal["classification", "regression"]
 Role = Literal["replicate", "line_search"]
@@ -188,7 +184,7 @@ class EpochRecord(Record):
     metrics: dict[str, float]
     """all metrics of the task on dev at the end of the epoch"""
     learning_rate: float
-    """rate of the last step"""
+    """rate at the end of the epoch"""
     n_steps: int
     """steps taken in it"""
     seconds: float
@@ -211,28 +207,6 @@ class Cost(Record):
     """parameters that trained"""
     total_parameters: int
     """parameters of the model with its head"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredArray(Record):
-    """A numeric array as compact text: little-endian bytes in base64."""
-
-    dtype: str
-    """numpy's name of the element type, e.g. `<f4`"""
-    shape: tuple[int, ...]
-    """its shape"""
-    base64: str
-    """its bytes, row by row"""
-
-    @classmethod
-    def of(cls, array: NDArray[Any]) -> StoredArray:
-        """The array, ready for JSON."""
-        flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        return cls(dtype=flat.dtype.str, shape=flat.shape, base64=base64.b64encode(flat.tobytes()).decode())
-
-    def array(self) -> NDArray[Any]:
-        """The array again, to the bit."""
-        return np.frombuffer(base64.b64decode(self.base64), dtype=self.dtype).reshape(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,3 +293,83 @@ class Crash(Record):
     def key(self) -> str:
         """What the run is found by."""
         return self.spec.key
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthCount(Record):
+    """What is trained at one depth."""
+
+    n_frozen: int
+    """layers frozen from the bottom, embeddings included"""
+    trained_parameters: int
+    """parameters that train"""
+    share: float
+    """of all parameters of the model with its head"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Census(Record):
+    """The parameters of a model, by component."""
+
+    model: str
+    """the pretrained model"""
+    n_layers: int
+    """its layers"""
+    embeddings: int
+    """embeddings and what every layer reads"""
+    layer: int
+    """one layer"""
+    layers: int
+    """all layers"""
+    pooler: int
+    """what the pretrained model has above its layers: pooler or final norm"""
+    total: int
+    """the pretrained model with its pooler, as the paper counts"""
+    head: int
+    """the new task head, for two classes"""
+    full: int
+    """what full fine-tuning trains: the model with its task head"""
+    depths: tuple[DepthCount, ...]
+    """what each depth trains"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderIdentity(Record):
+    """What an out folder holds: one model, one task, one state of the data."""
+
+    model: str = not_in_key()
+    """the pretrained model"""
+    model_fingerprint: str
+    """key of its weights, configuration and tokenizer"""
+    task: str
+    """the task"""
+    data_fingerprint: str
+    """key of its source files"""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal contents, wherever they lie."""
+        return key_of(key_fields(self))
+
+    @property
+    def text(self) -> str:
+        """What it is, in a line."""
+        return (
+            f"model {self.model} ({self.model_fingerprint[:8]}) on task {self.task} (data {self.data_fingerprint[:8]})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedCurve(Record):
+    """A curve's request with everything settled: what a resumed call goes by."""
+
+    asked: CurveSpec
+    """the request as asked"""
+    base: RunSpec
+    """the run all others differ from only in strategy, rate, seed, role and whether they are cached"""
+    n_layers: int
+    """layers of the model"""
+    depths: tuple[int, ...]
+    """depths to train at, ascending"""
+    is_cached: bool
+    """whether prefix states are kept"""

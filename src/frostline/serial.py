@@ -7,15 +7,20 @@ Knows no particular record.
 from __future__ import annotations
 
 import ast
+import base64
 import dataclasses
 import functools
 import inspect
+import itertools
 import textwrap
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from frostline.errors import DataError
 
@@ -44,6 +49,28 @@ class Record:
         return dataclasses.replace(self, **changes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredArray(Record):
+    """A numeric array as compact text: little-endian bytes in base64."""
+
+    dtype: str
+    """numpy's name of the element type, e.g. `<f4`"""
+    shape: tuple[int, ...]
+    """its shape"""
+    base64: str
+    """its bytes, row by row"""
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> StoredArray:
+        """The array, ready for JSON."""
+        flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        return cls(dtype=flat.dtype.str, shape=flat.shape, base64=base64.b64encode(flat.tobytes()).decode())
+
+    def array(self) -> NDArray[Any]:
+        """The array again, to the bit."""
+        return np.frombuffer(base64.b64decode(self.base64), dtype=self.dtype).reshape(self.shape)
+
+
 def key_fields(record: Record) -> dict[str, Any]:
     """The record's JSON without the fields that do not change a result."""
     kept: dict[str, Any] = {}
@@ -60,10 +87,10 @@ def field_docs(record: type[Record]) -> Mapping[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(record)))
     docs: dict[str, str] = {}
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    for above, below in zip(body, body[1:], strict=False):
-        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
-            if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-                docs[above.target.id] = below.value.value
+    for above, below in itertools.pairwise(body):
+        match above, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = text
     return types.MappingProxyType(docs)
 
 
@@ -78,7 +105,7 @@ def _to_json(value: object) -> Any:
 
 
 @functools.cache
-def _hints(record: type[Record]) -> dict[str, Any]:
+def _hints(record: Any) -> dict[str, Any]:
     return typing.get_type_hints(record)
 
 
@@ -111,7 +138,8 @@ def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
     names = {f.name for f in dataclasses.fields(kind)}
     if set(given) != names:
         raise DataError(f"{place}: missing fields {sorted(names - set(given))}, unknown {sorted(set(given) - names)}")
-    return kind(**{name: _from_json(_hints(kind)[name], given[name], f"{place}.{name}") for name in names})
+    hints = _hints(typing.cast(Any, kind))
+    return kind(**{name: _from_json(hints[name], given[name], f"{place}.{name}") for name in names})
 
 
 def _checked(is_right: bool, value: object, wanted: str, place: str) -> Any:

@@ -1,13 +1,15 @@
-"""Finished runs → the curve, its operating points and their uncertainty, as records.
+"""The curve, its operating points and their uncertainty, as records: every number a report shows.
 
-Every number a report shows is computed here. Knows nothing of models, files or formats.
+`curves` beside this file computes them. Knows nothing of models, files or formats.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from frostline.records import Protocol, Scale
+from frostline.errors import UsageError, check_choice
+from frostline.records import SCALES, Protocol, Scale
 from frostline.serial import Record
 
 Interval = tuple[float, ...]
@@ -62,8 +64,8 @@ class Point(Record):
     """(mean − chance) / (full mean − chance); None where the full mean is not above chance"""
     learning_rate: float
     """the rate used"""
-    trained_parameters: int
-    """parameters that trained"""
+    trained_parameters: int | None
+    """parameters that trained; None when every run crashed"""
     seconds: float | None
     """mean time of training and evaluating one run, the prefix apart"""
     peak_bytes: int | None
@@ -172,3 +174,15 @@ class Curve(Record):
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
     """what a careful reader should know"""
+
+    def operating_point(self, keep: float, scale: Scale | None = None) -> OperatingPoint:
+        """The operating point for a share that was asked for; without a scale, on the one that was asked for."""
+        if scale is not None:
+            check_choice("scale", scale, SCALES)
+        for point in self.operating_points:
+            if math.isclose(point.keep, keep, abs_tol=1e-9) and scale in (None, point.scale):
+                return point
+        there = ", ".join(f"{known:g}" for known in dict.fromkeys(point.keep for point in self.operating_points))
+        raise UsageError(
+            f"no operating point for keep {keep:g}; there are: {there}. Ask the curve for keep {keep:g} too"
+        )

@@ -1,0 +1,175 @@
+"""What Python users call: one function a command, with the command's flags as keyword arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, final
+
+from rich.console import Console
+
+from frostline import strategies, tasks
+from frostline.analysis import Curve
+from frostline.errors import UsageError, suggestion
+from frostline.estimate import Estimate, estimate
+from frostline.export import check_new_folder, save_model
+from frostline.records import CurveSpec, RunResult, RunSpec, TaskSpec
+from frostline.report.files import write_curve, write_report
+from frostline.report.progress import Progress, make_progress
+from frostline.resolve import Opened, default_out, default_workers, open_curve
+from frostline.run import Runner
+from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units
+
+
+@final
+class Study(Curve):
+    """A finished curve that can write itself down."""
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the curve in the format of the file's ending: `.md`, `.svg` or `.json`."""
+        return write_report(self, Path(path))
+
+
+def curve(model: str, task: str, *, progress: Progress | None = None, **settings: Any) -> Study:
+    """Line search, full model, every depth and seed; `curve.json`, `.md` and `.svg` in the out folder.
+
+    Args:
+        model: a Hub name or a folder.
+        task: a known task, or a file or folder of one's own.
+        progress: who is told how it gets on; standard error by default.
+        settings: the command's flags by their names: `out`, `data`, `seeds=5`, `lr`, `frozen="0,6-12"`, ….
+    """
+    request, options = make_request(model, task, settings)
+    with progress or make_progress(Console(stderr=True)) as told:
+        found = run_curve(request, options, told)
+    write_curve(found, options.out)
+    return Study(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
+
+
+def dry_run(model: str, task: str, **settings: Any) -> Estimate:
+    """How many runs a curve still takes, how many minutes and bytes, from a few timed steps."""
+    request, options = make_request(model, task, settings)
+    opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
+    n_workers = options.n_workers or default_workers(request.threads, opened.resolved.base.device)
+    return estimate(opened, n_workers)
+
+
+def train(
+    model: str, task: str, *, frozen: int | str, save: str | Path, progress: Progress | None = None, **settings: Any
+) -> RunResult:
+    """One trained model in the folder `save`, which `from_pretrained` and `pipeline` open; its result.
+
+    Args:
+        model: a Hub name or a folder.
+        task: a known task, or a file or folder of one's own.
+        frozen: how many layers to freeze, or `"full"`.
+        save: a new folder.
+        progress: who is told how it gets on; standard error by default.
+        settings: the command's flags by their names; without `lr` the rate is the line search's.
+    """
+    strategy = "full" if str(frozen) == "full" else f"freeze:{_whole('frozen', frozen)}"
+    request, options = make_request(model, task, settings)
+    check_new_folder(Path(save))
+    with progress or make_progress(Console(stderr=True)) as told:
+        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
+        rate = chosen_rate(opened, options, told)
+        spec = spec_at(opened.resolved, strategies.parse(strategy), rate)
+        return _train_and_save(spec, opened, told, Path(save))
+
+
+def _train_and_save(spec: RunSpec, opened: Opened, told: Progress, save: Path) -> RunResult:
+    cost = units(spec, opened.resolved.n_layers)
+    told.note(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
+    told.start(cost, [label(spec)])
+    told.run_started(label(spec))
+    result, stack = Runner().train(spec, lambda record: Teller(told).epoch(spec, record))
+    told.run_finished(label(spec), cost, result.cost.seconds, result.score)
+    opened.store.put(result)
+    save_model(result, stack, opened.pretrained.tokenizer, save)
+    return result
+
+
+def make_request(model: str, task: str, settings: dict[str, Any]) -> tuple[CurveSpec, SweepOptions]:
+    """A request and how to do it, from flags by their names; settings that are None are left at their defaults."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if "lr" in given and "lrs" in given:
+        raise UsageError("lr and lrs are both given; lr is one rate without a search, lrs are those to search")
+    plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
+    of_task = {name: plain.pop(name) for name in _names(TaskSpec) if name in plain}
+    of_curve = {name: plain.pop(name) for name in _names(CurveSpec) if name in plain}
+    of_sweep = {name: plain.pop(name) for name in _names(SweepOptions) if name in plain}
+    if plain:
+        known = [*_names(TaskSpec), *_names(CurveSpec), *_names(SweepOptions), *_READERS]
+        unknown = next(iter(plain))
+        raise UsageError(f"unknown setting {unknown!r}.{suggestion(unknown, known)}")
+    spec = tasks.parse(task, **of_task)
+    of_sweep.setdefault("out", default_out(model, spec.name))
+    return CurveSpec(model=model, task=spec, **of_curve), SweepOptions(**of_sweep)
+
+
+def read_depths(value: str | int | Iterable[int]) -> tuple[int, ...]:
+    """`"0,6-12"` → 0, 6, 7, …, 12."""
+    if not isinstance(value, str):
+        return (value,) if isinstance(value, int) else tuple(value)
+    depths: list[int] = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"frozen is {value!r}; write depths like 0,6-12")
+        depths += range(int(first), int(last or first) + 1)
+    return tuple(depths)
+
+
+def read_seeds(value: str | int | Iterable[int]) -> tuple[int, ...]:
+    """`"5"` → 0, 1, 2, 3, 4; `"0,7"` → 0, 7."""
+    if isinstance(value, str):
+        parts = [_whole("seeds", part) for part in value.split(",") if part.strip()]
+        value = parts if "," in value else parts[0] if parts else 0
+    if isinstance(value, int):
+        if value < 1:
+            raise UsageError(f"seeds is {value}; give how many (at least 1), or which: 0,1,2")
+        return tuple(range(value))
+    return tuple(value)
+
+
+def read_rates(value: str | float | Iterable[float]) -> tuple[float, ...]:
+    """`"1e-5,2e-5"` → those rates."""
+    return _numbers("learning rates", value)
+
+
+def read_shares(value: str | float | Iterable[float]) -> tuple[float, ...]:
+    """`"0.9,0.95"` → those shares."""
+    return _numbers("keep", value)
+
+
+def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ...]:
+    parts: Iterable[Any]
+    parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | float) else value
+    try:
+        return tuple(float(part) for part in parts)
+    except ValueError as error:
+        raise UsageError(f"{name} are {value!r}; write numbers, separated by commas") from error
+
+
+def _whole(name: str, value: object) -> int:
+    if not str(value).strip().isdecimal():
+        raise UsageError(f"{name} is {value!r}; write whole numbers from 0")
+    return int(str(value))
+
+
+def _names(record: type[Any]) -> list[str]:
+    return [field.name for field in dataclasses.fields(record)]
+
+
+_RENAMED = {"lr": "learning_rates", "lrs": "learning_rates", "workers": "n_workers", "cache_max_gb": "max_cache_bytes"}
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "frozen": read_depths,
+    "seeds": read_seeds,
+    "lr": lambda value: read_rates(float(value)),
+    "lrs": read_rates,
+    "keep": read_shares,
+    "out": Path,
+    "cache_max_gb": lambda value: int(value * 2**30),
+}

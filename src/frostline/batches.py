@@ -1,0 +1,160 @@
+"""Texts → token arrays → batches: un-padded rows with offsets, an order from a seed, padding only in the batch.
+
+Knows tokenizers and tensors; nothing of models or training.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from frostline.keys import derived_seed
+from frostline.tasks import Labels, Rows
+
+EVALUATION_BATCH = 64
+"""Rows of a batch that trains nothing: prefix and dev. Fixed, because the batch shape moves the last bits."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How a tokenizer fills up the rows of a batch."""
+
+    token: int
+    token_type: int
+    is_left: bool
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Padding:
+        """The tokenizer's own way."""
+        return cls(int(tokenizer.pad_token_id), int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The rows of one split as tokens: un-padded, one after another."""
+
+    row_ids: NDArray[np.int64]
+    """(rows,) row numbers in the source file"""
+    labels: Labels
+    """(rows,) class numbers or values"""
+    tokens: NDArray[np.int64]
+    """(all tokens,)"""
+    token_types: NDArray[np.int64] | None
+    """(all tokens,) where the model wants them"""
+    offsets: NDArray[np.int64]
+    """(rows + 1,) where each row begins"""
+    padding: Padding
+    n_cut: int
+    """texts cut at the length limit"""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(rows,) tokens of each row."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What identifies these tokens, row by row."""
+        digest = hashlib.sha256()
+        for array in (self.row_ids, self.offsets, self.tokens, self.token_types):
+            digest.update(b"none" if array is None else array.tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a split, padded to the longest of them."""
+
+    positions: NDArray[np.int64]
+    """(batch,) where the rows stand in the split"""
+    inputs: dict[str, Tensor]
+    """what the model is called with, each (batch, tokens)"""
+    labels: Tensor
+    """(batch,)"""
+    padding: Padding
+
+    @property
+    def mask(self) -> Tensor:
+        """(batch, tokens), true where a token is real."""
+        return self.inputs["attention_mask"].bool()
+
+
+def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, pair_joiner: str | None) -> Encoded:
+    """The rows as tokens, cut at `max_length`."""
+    texts, pairs = rows.texts, rows.pairs
+    if pairs is not None and pair_joiner is not None:
+        texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
+    encoded = tokenizer(texts, pairs, truncation=True, max_length=max_length, return_attention_mask=False)
+    whole = tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
+    lists: list[list[int]] = encoded["input_ids"]
+    lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
+    return Encoded(
+        row_ids=rows.ids,
+        labels=rows.labels,
+        tokens=_concatenated(lists),
+        token_types=_concatenated(encoded["token_type_ids"]) if "token_type_ids" in encoded else None,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        padding=Padding.of(tokenizer),
+        n_cut=sum(len(tokens) > max_length for tokens in whole["input_ids"]),
+    )
+
+
+def training_batches(encoded: Encoded, batch_size: int, *, seed: int, epoch: int) -> Iterator[Batch]:
+    """All rows once, in an order drawn from the seed and the epoch."""
+    order = np.random.default_rng(derived_seed(seed, f"epoch {epoch}")).permutation(len(encoded))
+    for start in range(0, len(order), batch_size):
+        yield make_batch(encoded, order[start : start + batch_size])
+
+
+def evaluation_batches(encoded: Encoded, positions: NDArray[np.int64] | None = None) -> Iterator[Batch]:
+    """All rows once (or those at `positions`), short ones first: the same layout every time."""
+    chosen = np.arange(len(encoded)) if positions is None else positions
+    order = chosen[np.lexsort((chosen, encoded.lengths[chosen]))]
+    for start in range(0, len(order), EVALUATION_BATCH):
+        yield make_batch(encoded, order[start : start + EVALUATION_BATCH])
+
+
+def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:
+    """The rows at these positions, padded."""
+    is_real = _mask(encoded.lengths[positions], is_left=encoded.padding.is_left)
+    source = token_positions(encoded.offsets, positions)
+    inputs = {"input_ids": _padded(encoded.tokens[source], is_real, encoded.padding.token)}
+    inputs["attention_mask"] = torch.from_numpy(is_real.astype(np.int64))
+    if encoded.token_types is not None:
+        inputs["token_type_ids"] = _padded(encoded.token_types[source], is_real, encoded.padding.token_type)
+    labels = torch.from_numpy(np.ascontiguousarray(encoded.labels[positions]))
+    return Batch(positions, inputs, labels, encoded.padding)
+
+
+def token_positions(offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the tokens of these rows stand in an un-padded array, row after row."""
+    spans = [np.arange(offsets[row], offsets[row + 1]) for row in positions]
+    return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
+
+
+def _mask(lengths: NDArray[np.int64], *, is_left: bool) -> NDArray[np.bool_]:
+    columns = np.arange(lengths.max())
+    if is_left:
+        return np.asarray(columns[::-1][None, :] < lengths[:, None])
+    return np.asarray(columns[None, :] < lengths[:, None])
+
+
+def _padded(values: NDArray[np.int64], is_real: NDArray[np.bool_], fill: int) -> Tensor:
+    table = np.full(is_real.shape, fill, dtype=np.int64)
+    table[is_real] = values
+    return torch.from_numpy(table)
+
+
+def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:
+    return np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in lists])

@@ -1,0 +1,45 @@
+"""Where and with what something is run: versions, hardware, command line. Imports no library to ask its version."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from frostline.records import Circumstances
+
+_LIBRARIES = ("frostline", "torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy")
+
+
+def circumstances(device: str, command: tuple[str, ...] | None = None) -> Circumstances:
+    """What is true here and now."""
+    return Circumstances(
+        versions=_versions(),
+        hardware={**_hardware(), "device": device},
+        command=tuple(sys.argv) if command is None else command,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    installed = {name: metadata.version(name) for name in _LIBRARIES}
+    return {"python": platform.python_version(), **installed}
+
+
+@functools.cache
+def _hardware() -> dict[str, str]:
+    found = {"system": f"{platform.system()} {platform.machine()}", "cores": str(os.cpu_count())}
+    found["processor"] = _line("/proc/cpuinfo", "model name") or platform.processor()
+    found["memory"] = _line("/proc/meminfo", "MemTotal")
+    return found
+
+
+def _line(file: str, name: str) -> str:
+    path = Path(file)
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -1,0 +1,94 @@
+"""What a curve will take, or would take in a plain training loop, from a few timed steps of each kind of run."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frostline.records import RunSpec
+from frostline.report import text
+from frostline.resolve import Opened
+from frostline.run import Pace, Runner
+from frostline.serial import Record
+from frostline.sweep import line_search_specs, replicates
+
+_TIMED_STEPS = 5
+_TIMED_ROWS = 96
+_BYTES_PER_RUN_FILE = 6_000
+_BYTES_PER_DEV_ROW = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Record):
+    """What is ahead."""
+
+    runs: int
+    """runs of the curve, line search included"""
+    missing: int
+    """those that are not in the store"""
+    minutes: float
+    """time to do them, from a few timed steps"""
+    cache_bytes: int
+    """prefix states of all depths, if they are all kept at once"""
+    store_bytes: int
+    """files of the missing runs"""
+
+    @property
+    def text(self) -> str:
+        """All of it in a line."""
+        return (
+            f"{self.runs} runs, {self.missing} of them to do: about {text.rough_duration(60 * self.minutes)}, "
+            f"{text.size(self.cache_bytes)} of prefix states, {text.size(self.store_bytes)} of results"
+        )
+
+
+def estimate(opened: Opened, n_workers: int) -> Estimate:
+    """Runs, minutes and bytes that a curve still takes."""
+    resolved = opened.resolved
+    specs = all_specs(opened)
+    missing = [spec for spec in specs if opened.store.get(spec.key) is None]
+    cached = {spec.strategy for spec in missing if spec.is_cached}
+    return Estimate(
+        runs=len(specs),
+        missing=len(missing),
+        minutes=_seconds(opened, missing) / n_workers / 60,
+        cache_bytes=len(cached) * opened.prefix_bytes if resolved.is_cached else 0,
+        store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(opened.dev)),
+    )
+
+
+def plain_loop_seconds(opened: Opened) -> float:
+    """Time of the same runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
+    threads = len(os.sched_getaffinity(0))
+    changes = {"is_cached": False, "frozen_dropout": True, "threads": threads}
+    return _seconds(opened, [spec.replace(**changes) for spec in all_specs(opened)])
+
+
+def all_specs(opened: Opened) -> list[RunSpec]:
+    """The runs of a curve; the rate, which the line search has yet to choose, does not change their cost."""
+    groups = replicates(opened.resolved, opened.resolved.asked.learning_rates[0])
+    return [*line_search_specs(opened.resolved), *(spec for specs in groups.values() for spec in specs)]
+
+
+def _seconds(opened: Opened, specs: Sequence[RunSpec]) -> float:
+    runner = Runner()
+    paces: dict[str, Pace] = {}
+    total = 0.0
+    for spec in specs:
+        if spec.strategy not in paces:
+            few = spec.task.replace(max_train=_at_most(spec.task.max_train), max_dev=_at_most(spec.task.max_dev))
+            paces[spec.strategy] = runner.pace(spec.replace(task=few), _TIMED_STEPS)
+        total += _run_seconds(spec, paces[spec.strategy], len(opened.train), len(opened.dev))
+    return total
+
+
+def _at_most(given: int | None) -> int:
+    return _TIMED_ROWS if given is None else min(given, _TIMED_ROWS)
+
+
+def _run_seconds(spec: RunSpec, pace: Pace, n_train: int, n_dev: int) -> float:
+    n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
+    n_evaluated = spec.epochs * n_dev + min(n_train, 1000)
+    return n_steps * pace.step_seconds + n_evaluated * pace.row_seconds

@@ -1,0 +1,69 @@
+"""A worker process: specs come in on stdin, epochs and outcomes go out on stdout, one JSON object a line.
+
+It ends when its parent does: the end of stdin ends it, in the middle of a run too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from typing import IO, TYPE_CHECKING
+
+from frostline.circumstances import circumstances
+from frostline.records import Crash, EpochRecord, RunSpec
+
+if TYPE_CHECKING:
+    from frostline.run import Runner
+
+
+def main() -> None:
+    """Does runs until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    specs: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(specs,), daemon=True).start()
+
+    from frostline.run import Runner  # imports torch: only after the reader watches over us
+
+    runner = Runner(max_cache_bytes=int(sys.argv[1]))
+    while True:
+        _do(runner, RunSpec.from_json(json.loads(specs.get())), answers)
+
+
+def _do(runner: Runner, spec: RunSpec, answers: IO[str]) -> None:
+    def on_epoch(record: EpochRecord) -> None:
+        _answer(answers, "epoch", record.to_json())
+
+    try:
+        result = runner.run(spec, on_epoch)
+    except Exception as error:  # noqa: BLE001 - the per-run guard: recorded, and the sweep goes on
+        crash = Crash(
+            spec=spec,
+            error=f"{type(error).__name__}: {error}",
+            traceback=traceback.format_exc(),
+            circumstances=circumstances(spec.device),
+        )
+        _answer(answers, "crash", crash.to_json())
+    else:
+        _answer(answers, "result", result.to_json())
+
+
+def _answer(answers: IO[str], name: str, content: object) -> None:
+    answers.write(json.dumps({name: content}, allow_nan=False) + "\n")
+    answers.flush()
+
+
+def _read(specs: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        specs.put(line)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

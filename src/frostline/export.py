@@ -1,0 +1,190 @@
+"""A trained model as an ordinary transformers folder, and predictions from one.
+
+Beside what `from_pretrained` and `pipeline` read, the folder holds `frostline.json`: the columns and limits it was
+trained with, so that `predict` needs no flags.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jinja2 import Environment, StrictUndefined
+from numpy.typing import NDArray
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+
+from frostline.batches import encode
+from frostline.errors import DataError, UsageError
+from frostline.evaluate import predict
+from frostline.forward import Forward
+from frostline.prefix import Split
+from frostline.records import RunResult
+from frostline.serial import Record
+from frostline.stack import Stack
+from frostline.stack.load import load_tokenizer, one_line_errors, quiet
+from frostline.tasks import Rows, read_columns
+
+_MANIFEST = "frostline.json"
+
+_CARD = """\
+---
+base_model: {{ base }}
+library_name: transformers
+pipeline_tag: text-classification
+tags: [frostline]
+---
+# {{ base }} on {{ r.spec.task.name }}
+
+Fine-tuned with [frostline](https://pypi.org/project/frostline/) {{ r.circumstances.versions.frostline }}: \
+`{{ r.spec.strategy }}` trained {{ "{:,}".format(r.cost.trained_parameters) }} of \
+{{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows ({{ r.spec.epochs }} epochs, \
+batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, seed {{ r.spec.seed }}).
+
+| metric | dev ({{ r.n_dev }} rows) |
+|---|---:|
+{% for name, value in r.metrics.items() -%}
+| {{ name }} | {{ "%.4f" | format(value) }} |
+{% endfor %}
+One seed's score: for an interval see `frostline curve`. Best constant prediction: {{ "%.4f" | format(r.chance) }} \
+({{ r.spec.task.metric }}).
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Record):
+    """What a saved model was trained with."""
+
+    text: str | None
+    """column with the text"""
+    text_pair: str | None
+    """column with the second text"""
+    max_length: int
+    """tokens a row at most"""
+    pair_joiner: str | None
+    """what stood between the texts of a pair"""
+    label_names: tuple[str, ...]
+    """classes in the order of their numbers; empty for regression"""
+    score: float
+    """dev score of this very model"""
+    run_key: str
+    """the run it came out of"""
+
+
+def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
+    """Writes the model, its tokenizer, its card and its manifest; the folder appears when it is whole."""
+    check_new_folder(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        unfinished = Path(name) / folder.name
+        with quiet():
+            stack.model.save_pretrained(unfinished)
+        tokenizer.model_max_length = result.spec.max_length  # what `pipeline(..., truncation=True)` cuts at
+        tokenizer.save_pretrained(unfinished)
+        manifest = json.dumps(_manifest(result).to_json(), indent=2, allow_nan=False)
+        (unfinished / _MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+        (unfinished / "README.md").write_text(_card(result), encoding="utf-8")
+        if folder.is_dir():
+            folder.rmdir()
+        shutil.move(unfinished, folder)
+    return folder
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raises if there is something at the path that saving would overwrite."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--save {folder} is there already; give a new or empty folder")
+
+
+def predict_file(
+    folder: Path, file: Path, *, text: str | None = None, text_pair: str | None = None
+) -> Iterator[dict[str, str | float]]:
+    """The file's rows with `prediction` and, for classes, one `probability_<label>` each."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no model folder {folder}; `frostline train … --save {folder}` makes one")
+    manifest = _read_manifest(folder)
+    columns = read_columns(file)
+    texts, pairs = _texts(columns, manifest, text, text_pair, file)
+    with quiet(), one_line_errors(str(folder)):
+        model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    rows = Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=np.zeros(len(texts), dtype=np.int64))
+    outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
+    names = [str(model.config.id2label[number]) for number in range(outputs.shape[1])]
+    is_regression = model.config.problem_type == "regression" or outputs.shape[1] == 1
+    for row, values in enumerate(outputs.astype(np.float64)):
+        answer: dict[str, str | float] = {name: fields[row] for name, fields in columns.items()}
+        yield answer | (_value(values) if is_regression else _classes(values, names))
+
+
+def _outputs(
+    stack: Stack, tokenizer: PreTrainedTokenizerBase, manifest: Manifest | None, rows: Rows
+) -> NDArray[np.float32]:
+    limit = manifest.max_length if manifest else min(int(tokenizer.model_max_length), 512)
+    joiner = manifest.pair_joiner if manifest else None
+    return predict(Forward(stack), Split(encode(rows, tokenizer, max_length=limit, pair_joiner=joiner)))
+
+
+def _value(values: NDArray[np.float64]) -> dict[str, str | float]:
+    return {"prediction": float(values[0])}
+
+
+def _classes(values: NDArray[np.float64], names: list[str]) -> dict[str, str | float]:
+    exponents = np.exp(values - values.max())
+    shares = exponents / exponents.sum()
+    probabilities = {f"probability_{name}": float(share) for name, share in zip(names, shares, strict=True)}
+    return {"prediction": names[int(values.argmax())], **probabilities}
+
+
+def _texts(
+    columns: dict[str, list[str]], manifest: Manifest | None, text: str | None, text_pair: str | None, file: Path
+) -> tuple[list[str], list[str] | None]:
+    """The texts: of the columns named, else of those used in training, else of `text`, else of the only column."""
+    if text is None:
+        trained = (manifest.text, manifest.text_pair) if manifest else (None, None)
+        if trained[0] in columns and (trained[1] is None or trained[1] in columns):
+            text, text_pair = trained[0], text_pair or trained[1]
+        elif "text" in columns:
+            text, text_pair = "text", text_pair or ("text_pair" if "text_pair" in columns else None)
+        elif len(columns) == 1:
+            text = next(iter(columns))
+    missing = [repr(name) for name in (text, text_pair) if name is not None and name not in columns]
+    if text is None or missing:
+        what = f"no column {' or '.join(missing)}" if missing else "no text column of a known name"
+        raise UsageError(f"{file} has {what}; its columns: {', '.join(columns)}. Give --text (and --text-pair)")
+    return columns[text], None if text_pair is None else columns[text_pair]
+
+
+def _manifest(result: RunResult) -> Manifest:
+    spec = result.spec
+    return Manifest(
+        text=spec.task.text,
+        text_pair=spec.task.text_pair,
+        max_length=spec.max_length,
+        pair_joiner=spec.pair_joiner,
+        label_names=result.label_names,
+        score=result.score,
+        run_key=result.key,
+    )
+
+
+def _read_manifest(folder: Path) -> Manifest | None:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        return Manifest.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is not a frostline manifest: {error}", path=path) from error
+
+
+def _card(result: RunResult) -> str:
+    model = Path(result.spec.model)
+    # Markdown, not HTML: what is escaped here would be shown as it is.
+    environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+    base = model.name if model.is_dir() else result.spec.model
+    return environment.from_string(_CARD).render(r=result, base=base)

@@ -1,0 +1,161 @@
+"""What a curve says, in words: the answer, its short form, the operating points, how it was run."""
+
+from __future__ import annotations
+
+from frostline.analysis import Curve, DepthShare, OperatingPoint, Point
+from frostline.records import Scale
+from frostline.report import text
+
+SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
+PROTOCOL_WORDS = {
+    "paper": "the full model's best rate, chosen on dev, at every depth",
+    "tuned": "a rate for each depth, chosen on rows held out of train",
+}
+
+
+def title(curve: Curve) -> str:
+    """Which model on which task."""
+    return f"{text.one_line(curve.model, 60)} on {text.one_line(curve.task, 60)}"
+
+
+def headline(curve: Curve) -> OperatingPoint | None:
+    """The operating point to speak of first, if any was asked for."""
+    return curve.operating_points[0] if curve.operating_points else None
+
+
+def point_at(curve: Curve, n_frozen: int | None) -> Point | None:
+    """The curve's point at a depth; None where there is none."""
+    return next((point for point in curve.points if point.n_frozen == n_frozen), None)
+
+
+def depth(n_frozen: int | None) -> str:
+    """A depth's name in tables and charts: `full`, `0`, `3`."""
+    return "full" if n_frozen is None else str(n_frozen)
+
+
+def what_trains(trained_layers: int, n_layers: int) -> str:
+    """What a depth trains: `the last 3 of 6 layers`."""
+    if trained_layers == 0:
+        return "the head alone"
+    if trained_layers == n_layers:
+        return f"all {text.counted(n_layers, 'layer')} above frozen embeddings"
+    return f"the last {f'{trained_layers} ' if trained_layers > 1 else ''}of {text.counted(n_layers, 'layer')}"
+
+
+def kept(point: Point, scale: Scale) -> float | None:
+    """The share of the full model's score a point keeps, on a scale."""
+    return point.ratio if scale == "ratio" else point.ratio_above_chance
+
+
+def answer(curve: Curve) -> str:
+    """One sentence: how many of the last layers need fine-tuning, what is kept, what is saved."""
+    asked = headline(curve)
+    if curve.full.mean is None:
+        return "No run of the full model finished, so no depth can be compared with it."
+    if asked is None or not curve.points:
+        return f"The full model scores {_metric(curve)} {_full_score(curve)}; no depth was compared with it."
+    if asked.trained_layers is None:
+        return f"{text.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]} means nothing here: {_why_null(curve)}."
+    point = point_at(curve, asked.n_frozen)
+    if asked.n_frozen is None or point is None:
+        return _none_keeps(curve, asked)
+    return (
+        f"Training {what_trains(point.trained_layers, curve.n_layers)} keeps {_kept_with_interval(point, asked.scale)}"
+        f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
+        f" with {text.part(point.trained_parameters, curve.full.trained_parameters)} of the parameters"
+        f"{_time_share(curve, point)}."
+    )
+
+
+def short_answer(curve: Curve) -> str:
+    """The answer for the head of a chart, without intervals and costs."""
+    asked = headline(curve)
+    if asked is None or curve.full.mean is None or not curve.points or asked.trained_layers is None:
+        return f"Frozen layers and {_metric(curve)}"
+    point = point_at(curve, asked.n_frozen)
+    if asked.n_frozen is None or point is None:
+        return f"No depth tried keeps {text.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    trained = what_trains(point.trained_layers, curve.n_layers)
+    return f"Training {trained} keeps {text.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+
+
+def distribution(shares: tuple[DepthShare, ...]) -> str:
+    """Where an operating point falls when the seeds are resampled: `3: 62%, 4: 38%`."""
+    said = [f"{depth(entry.n_frozen)}: {text.rough_share(entry.share)}" for entry in shares if entry.share > 0]
+    return ", ".join(said) or text.DASH
+
+
+def remarks(curve: Curve) -> list[str]:
+    """The curve's warnings, one line each."""
+    return [text.one_line(warning, 1000) for warning in curve.warnings]
+
+
+def how_run(curve: Curve) -> list[tuple[str, str]]:
+    """How the curve came to be, as names and what they are."""
+    runs, cost = curve.runs, curve.cost
+    crashed = f", {runs.crashed} crashed" if runs.crashed else ""
+    seeds = ", ".join(str(seed) for seed in curve.full.seeds)
+    return [
+        ("protocol", f"{curve.protocol} ({PROTOCOL_WORDS[curve.protocol]})"),
+        ("learning rate", f"{text.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
+        ("seeds", seeds or text.DASH),
+        ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
+        ("time", f"{text.duration(cost.wall_seconds)} for this call"),
+        ("training", f"{text.duration(cost.train_seconds)} over all runs, evaluation included"),
+        ("frozen layers", f"{text.duration(cost.prefix_seconds)} over all runs, {text.size(cost.cache_bytes)} kept"),
+    ]
+
+
+INTERVALS_NOTE = (
+    "95% intervals: new seeds on this dev set; “with examples”: new seeds and new dev examples. "
+    "Seconds: training and evaluating one run, frozen layers apart."
+)
+
+
+def _rate_source(curve: Curve) -> str:
+    n_tried = len(curve.line_search)
+    return f"best of {n_tried} in the line search" if n_tried else "given"
+
+
+def _metric(curve: Curve) -> str:
+    return text.one_line(curve.metric, 40)
+
+
+def _full_score(curve: Curve) -> str:
+    return f"{text.score(curve.full.mean)} (chance {text.score(curve.chance)})"
+
+
+def _against(curve: Curve, point: Point) -> str:
+    scores = f"{_metric(curve)} {text.score(point.mean)} against {text.score(curve.full.mean)}"
+    return f"{scores}, chance {text.score(curve.chance)}"
+
+
+def _kept_with_interval(point: Point, scale: Scale) -> str:
+    said = text.share(kept(point, scale))
+    if scale == "ratio" and point.ratio_ci is not None:
+        return f"{said} {text.share_interval(point.ratio_ci)}"
+    return said if scale != "ratio" else f"{said} ({text.counted(len(point.seeds), 'seed')}, no interval)"
+
+
+def _time_share(curve: Curve, point: Point) -> str:
+    if point.seconds is None or not curve.full.seconds:
+        return ""
+    return f" and {text.part(point.seconds, curve.full.seconds)} of the time"
+
+
+def _why_null(curve: Curve) -> str:
+    asked = headline(curve)
+    floor = "0" if asked is None or asked.scale == "ratio" else f"chance ({text.score(curve.chance)})"
+    return f"the full model's {_metric(curve)}, {text.score(curve.full.mean)}, is not above {floor}"
+
+
+def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
+    said = f"No depth tried keeps {text.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    candidates = [(share, point) for point in curve.points if (share := kept(point, asked.scale)) is not None]
+    if not candidates:
+        return f"{said}, {_metric(curve)} {_full_score(curve)}."
+    _, best = max(candidates, key=lambda candidate: candidate[0])
+    return (
+        f"{said}; the closest, training {what_trains(best.trained_layers, curve.n_layers)},"
+        f" keeps {_kept_with_interval(best, asked.scale)} ({_against(curve, best)})."
+    )

@@ -1,0 +1,157 @@
+"""A curve as asked for → everything settled, once: what a resumed call finds again.
+
+Reads the model and the data; trains nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from frostline import atomic, tasks
+from frostline.batches import Encoded, encode
+from frostline.errors import UsageError
+from frostline.keys import key_of
+from frostline.prefix import estimated_bytes
+from frostline.records import CurveSpec, FolderIdentity, ResolvedCurve, RunSpec
+from frostline.stack.load import Pretrained, describe
+from frostline.store import Store
+from frostline.tasks import TaskData
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A request with its model described, its data read and its store open."""
+
+    resolved: ResolvedCurve
+    store: Store
+    pretrained: Pretrained
+    data: TaskData
+    train: Encoded
+    dev: Encoded
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Size of the prefix states at one depth."""
+        return sum(estimated_bytes(encoded, self.pretrained.width) for encoded in (self.train, self.dev))
+
+
+def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened:
+    """Settles a request, or finds how it was settled before."""
+    check(request)
+    task = tasks.resolve(request.task)
+    data = tasks.load(task)
+    pretrained = describe(request.model)
+    depths = _depths(request, pretrained.n_layers)
+    train, dev = (
+        encode(rows, pretrained.tokenizer, max_length=request.max_length, pair_joiner=pretrained.pair_joiner)
+        for rows in (data.train, data.dev)
+    )
+    identity = FolderIdentity(
+        model=request.model,
+        model_fingerprint=pretrained.fingerprint,
+        task=task.name,
+        data_fingerprint=data.fingerprint,
+    )
+    store = Store.open(out, identity)
+    device = pick_device(request.device)
+    base = RunSpec(
+        model=request.model,
+        model_fingerprint=pretrained.fingerprint,
+        task=task,
+        data_fingerprint=data.fingerprint,
+        strategy="full",
+        learning_rate=request.learning_rates[0],
+        epochs=request.epochs or pretrained.epochs,
+        batch_size=request.batch_size,
+        max_length=request.max_length,
+        seed=request.seeds[0],
+        is_cached=False,
+        frozen_dropout=request.frozen_dropout,
+        pair_joiner=pretrained.pair_joiner if task.text_pair else None,
+        threads=request.threads,
+        device=device,
+        precision="bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32",
+    )
+    needed = sum(estimated_bytes(encoded, pretrained.width) for encoded in (train, dev))
+    settled = ResolvedCurve(
+        asked=request,
+        base=base,
+        n_layers=pretrained.n_layers,
+        depths=depths,
+        is_cached=request.cache and not request.frozen_dropout and needed <= max_cache_bytes,
+    )
+    return Opened(_kept(store, settled), store, pretrained, data, train, dev)
+
+
+def default_out(model: str, task: str) -> Path:
+    """`runs/<model>-<task>`."""
+    return Path("runs") / f"{Path(model).resolve().name if Path(model).is_dir() else model.replace('/', '--')}-{task}"
+
+
+def check(request: CurveSpec) -> None:
+    """Raises one UsageError with all that is out of range."""
+    faults = [
+        *_at_least("epochs", 1, [] if request.epochs is None else [request.epochs]),
+        *_at_least("batch_size", 1, [request.batch_size]),
+        *_at_least("max_length", 3, [request.max_length]),
+        *_at_least("threads", 1, [request.threads]),
+        *_at_least("seeds", 0, request.seeds),
+    ]
+    faults += [
+        f"learning rate {r:g}; it must be above 0 and finite" for r in request.learning_rates if not 0 < r < math.inf
+    ]
+    faults += [f"keep {k:g}; it must be above 0 and at most 1" for k in request.keep if not 0 < k <= 1]
+    for name, values in (("seeds", request.seeds), ("learning rates", request.learning_rates), ("keep", request.keep)):
+        if not values:
+            faults.append(f"no {name}; give at least one")
+        if len(set(values)) < len(values):
+            faults.append(f"{name} {', '.join(map(str, values))}: each only once")
+    if request.protocol != "paper":
+        faults.append(f"protocol {request.protocol!r} is not there yet; known: paper")
+    if faults:
+        raise UsageError.together(faults)
+
+
+def _at_least(name: str, lowest: int, values: Sequence[int]) -> list[str]:
+    return [f"{name} is {value}; it must be at least {lowest}" for value in values if value < lowest]
+
+
+def _depths(request: CurveSpec, n_layers: int) -> tuple[int, ...]:
+    """The depths asked for, ascending; by default from half of the layers to all, as in the paper."""
+    depths = tuple(range(n_layers // 2, n_layers + 1)) if request.frozen is None else tuple(sorted(set(request.frozen)))
+    wrong = [depth for depth in depths if not 0 <= depth <= n_layers]
+    if wrong or not depths:
+        raise UsageError(
+            f"--frozen {', '.join(map(str, wrong))}: the model has {n_layers} layers; give 0 to {n_layers}"
+        )
+    return depths
+
+
+def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", "cuda", "mps"]:
+    """The device asked for, if it is there; `auto`: the fastest."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if asked == "auto":
+        return "cuda" if there["cuda"] else "mps" if there["mps"] else "cpu"
+    if not there[asked]:
+        raise UsageError(f"device {asked!r} is not there; there is: {', '.join(name for name in there if there[name])}")
+    return asked
+
+
+def _kept(store: Store, settled: ResolvedCurve) -> ResolvedCurve:
+    """What the first call with the same request settled; this one, if it is the first."""
+    path = store.spec_path("curve", key_of(settled.asked.to_json()))
+    atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
+    return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def default_workers(threads: int, device: str) -> int:
+    """One run a core, by the threads of a run; one run a device."""
+    return max(1, len(os.sched_getaffinity(0)) // threads) if device == "cpu" else 1

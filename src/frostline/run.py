@@ -1,0 +1,272 @@
+"""One run: a spec goes in, a result (and the trained model) comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from frostline import metrics, strategies, tasks
+from frostline.batches import Encoded, encode
+from frostline.circumstances import circumstances
+from frostline.errors import DataError
+from frostline.evaluate import predict
+from frostline.forward import Forward
+from frostline.keys import derived_seed
+from frostline.meter import MemoryMeter
+from frostline.prefix import PrefixMemory, Split
+from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
+from frostline.serial import StoredArray
+from frostline.stack import FrozenMovedError, Stack
+from frostline.stack.load import describe, load_model, load_tokenizer
+from frostline.tasks import Rows, TaskData
+from frostline.train import Descent, Trained, Training, train
+
+TRAIN_SAMPLE = 1000
+"""Rows of the fixed sample that the training score is taken on."""
+
+OnEpoch = Callable[[EpochRecord], None]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a run needs before its model is loaded."""
+
+    data: TaskData
+    tokenizer: PreTrainedTokenizerBase
+    train: Split
+    dev: Split
+    prefix_seconds: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run goes."""
+
+    step_seconds: float
+    """one training step"""
+    row_seconds: float
+    """evaluating one row"""
+
+
+@dataclass
+class Runner:
+    """Runs specs one after another; keeps data, tokens and prefix states between them."""
+
+    max_cache_bytes: int = 8 * 2**30
+    """prefix states kept in memory at most"""
+    _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
+    _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
+    _checked: set[str] = field(default_factory=set)
+    _depths: dict[tuple[str, str], int | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.memory = PrefixMemory(self.max_cache_bytes)
+
+    def run(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> RunResult:
+        """The result of a spec."""
+        return self.train(spec, on_epoch)[0]
+
+    def train(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> tuple[RunResult, Stack]:
+        """The result of a spec, and the model it trained."""
+        torch.set_num_threads(spec.threads)
+        prepared = self._prepare(spec)
+        with MemoryMeter(spec.device) as meter, _seeded(spec):
+            began = time.perf_counter()
+            stack = _load_stack(spec, prepared)
+            plan = strategies.parse(spec.strategy).plan(stack)
+            training = _training(spec, plan, stack, prepared, on_epoch)
+            trained = _train_as_planned(training, plan)
+            train_score = _train_score(training)
+            seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
+        cost = _cost(stack, plan, prepared, seconds, peak_bytes)
+        return _result(training, plan, prepared, trained, train_score, cost), stack
+
+    def pace(self, spec: RunSpec, n_steps: int) -> Pace:
+        """How fast a spec trains and evaluates here, from a few steps; nothing is kept."""
+        torch.set_num_threads(spec.threads)
+        prepared = self._prepare(spec)
+        with _seeded(spec):
+            stack = _load_stack(spec, prepared)
+            plan = strategies.parse(spec.strategy).plan(stack)
+            training = _training(spec, plan, stack, prepared, lambda _: None)
+            stack.apply(plan.phases[0].trained)
+            stack.train(frozen_dropout=spec.frozen_dropout)
+            descent = Descent(training, spec.epochs)
+            batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
+            seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
+            evaluating = _seconds(lambda: predict(training.forward, prepared.dev))
+        # The first step pays for what the library sets up.
+        return Pace(statistics.median(seconds[1:]), evaluating / len(prepared.dev.encoded))
+
+    def _prepare(self, spec: RunSpec) -> _Prepared:
+        """Loads what is not there yet: rows, tokens, and the prefix states where the spec says so."""
+        tokenizer = load_tokenizer(spec.model)
+        if spec.task not in self._data:
+            self._data[spec.task] = tasks.load(spec.task)
+        data = self._data[spec.task]
+        if data.fingerprint != spec.data_fingerprint:
+            raise DataError("the data files changed since this run was planned; start again in a new --out folder")
+        self._check_model(spec)
+        train = Split(self._tokens(spec, data.train, "train", tokenizer))
+        dev = Split(self._tokens(spec, data.dev, "dev", tokenizer))
+        prepared = _Prepared(data, tokenizer, train, dev, prefix_seconds=0.0)
+        return self._with_states(spec, prepared) if spec.is_cached else prepared
+
+    def _check_model(self, spec: RunSpec) -> None:
+        if spec.model_fingerprint not in self._checked:
+            if describe(spec.model).fingerprint != spec.model_fingerprint:
+                raise DataError(f"the model {spec.model} changed since this run was planned; use a new --out folder")
+            self._checked.add(spec.model_fingerprint)
+
+    def _tokens(self, spec: RunSpec, rows: Rows, name: str, tokenizer: PreTrainedTokenizerBase) -> Encoded:
+        key = (spec.model_fingerprint, spec.task, name, spec.max_length, spec.pair_joiner)
+        if key not in self._encoded:
+            self._encoded[key] = encode(rows, tokenizer, max_length=spec.max_length, pair_joiner=spec.pair_joiner)
+        return self._encoded[key]
+
+    def _with_states(self, spec: RunSpec, prepared: _Prepared) -> _Prepared:
+        before = self.memory.seconds
+
+        @functools.cache
+        def load_stack() -> Stack:
+            return _load_stack(spec, prepared)
+
+        if (known := (spec.model_fingerprint, spec.strategy)) not in self._depths:
+            self._depths[known] = _cached_layers(strategies.parse(spec.strategy).plan(load_stack()))
+        if (depth := self._depths[known]) is None:
+            return prepared
+        train, dev = (
+            Split(split.encoded, self.memory.states(split.encoded, spec.model_fingerprint, depth, load_stack))
+            for split in (prepared.train, prepared.dev)
+        )
+        return dataclasses.replace(prepared, train=train, dev=dev, prefix_seconds=self.memory.seconds - before)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def seed_for(spec: RunSpec, purpose: str) -> int:
+    """The seed of one thing a run draws: its `head`, the `order` of its rows, its `dropout`."""
+    return derived_seed(spec.seed, f"{spec.role} {purpose}")
+
+
+@contextlib.contextmanager
+def _seeded(spec: RunSpec) -> Iterator[None]:
+    """Torch's global generator, which dropout draws from, seeded for one run; what it was comes back after."""
+    devices = list(range(torch.cuda.device_count())) if spec.device == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed_for(spec, "dropout"))
+        yield
+
+
+def _load_stack(spec: RunSpec, prepared: _Prepared) -> Stack:
+    model = load_model(
+        spec.model,
+        head_seed=seed_for(spec, "head"),
+        label_names=prepared.data.label_names,
+        pad_token_id=prepared.tokenizer.pad_token_id,
+    )
+    return Stack(model.to(spec.device))
+
+
+def _cached_layers(plan: Plan) -> int | None:
+    """The depth below which nothing changes in any phase."""
+    depths = [phase.cached_layers for phase in plan.phases]
+    known = [depth for depth in depths if depth is not None]
+    return min(known) if len(known) == len(depths) else None
+
+
+def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_epoch: OnEpoch) -> Training:
+    # With dropout on in the frozen layers they are run as part of the training pass, as plain `requires_grad` does.
+    depth = None if spec.frozen_dropout else _cached_layers(plan)
+    return Training(
+        spec=spec,
+        forward=Forward(stack, depth, autocast=spec.precision == "bf16"),
+        train=prepared.train,
+        dev=prepared.dev,
+        metric_names=prepared.data.task.metrics,
+        order_seed=seed_for(spec, "order"),
+        on_epoch=on_epoch,
+    )
+
+
+def _train_as_planned(training: Training, plan: Plan) -> Trained:
+    """Applies the plan, trains, and makes sure that what was not to move did not."""
+    stack = training.forward.stack
+    (phase,) = plan.phases
+    stack.apply(phase.trained)
+    before = stack.digest(phase.trained)
+    trained = train(training, phase)
+    if stack.digest(phase.trained) != before:
+        raise FrozenMovedError("a frozen parameter or buffer changed in training; the result is not kept")
+    return trained
+
+
+def _train_score(training: Training) -> float:
+    """The score on a fixed sample of the training rows."""
+    encoded = training.train.encoded
+    rng = np.random.default_rng(derived_seed(0, "train sample"))
+    positions = np.sort(rng.permutation(len(encoded))[:TRAIN_SAMPLE])
+    outputs = predict(training.forward, training.train, positions)
+    return metrics.evaluate(training.metric_names[0], encoded.labels[positions], outputs)
+
+
+def _cost(stack: Stack, plan: Plan, prepared: _Prepared, seconds: float, peak_bytes: int | None) -> Cost:
+    return Cost(
+        seconds=seconds,
+        prefix_seconds=prepared.prefix_seconds,
+        peak_bytes=peak_bytes,
+        cache_bytes=sum(s.states.values.nbytes for s in (prepared.train, prepared.dev) if s.states is not None),
+        trained_parameters=stack.count({name for phase in plan.phases for name in phase.trained}),
+        total_parameters=stack.count(stack.all_parameters),
+    )
+
+
+def _result(
+    training: Training, plan: Plan, prepared: _Prepared, trained: Trained, train_score: float, cost: Cost
+) -> RunResult:
+    spec, data, dev = training.spec, prepared.data, prepared.dev.encoded
+    last = trained.epochs[-1].metrics
+    return RunResult(
+        spec=spec,
+        plan=plan,
+        epochs=tuple(trained.epochs),
+        score=last[data.task.metrics[0]],
+        metrics=last,
+        chance=metrics.chance(data.task.metrics[0], dev.labels),
+        train_score=train_score,
+        predictions=Predictions(
+            rows=StoredArray.of(dev.row_ids.astype(np.int32)),
+            labels=StoredArray.of(dev.labels),
+            outputs=StoredArray.of(trained.outputs),
+        ),
+        label_names=data.label_names,
+        n_train=len(prepared.train.encoded),
+        n_dev=len(dev),
+        n_layers=training.forward.stack.n_layers,
+        cost=cost,
+        notices=(*data.notices, *_cut_notices(spec, prepared)),
+        circumstances=circumstances(spec.device),
+    )
+
+
+def _cut_notices(spec: RunSpec, prepared: _Prepared) -> list[str]:
+    splits = (("training", prepared.train.encoded), ("dev", prepared.dev.encoded))
+    return [
+        f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {spec.max_length} tokens"
+        for name, encoded in splits
+        if encoded.n_cut
+    ]

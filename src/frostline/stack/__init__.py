@@ -1,0 +1,182 @@
+"""A transformers model seen as embeddings, layers and head; nothing outside this package knows library attribute names.
+
+The model is never rewritten: to start above some layers they are passed through in place and the model's own forward
+is called; to stop below some, that forward is left as soon as the state is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from frostline.errors import FrostlineError, check_between
+from frostline.stack.structure import NoDepthError, Structure, find_structure, passing_through
+
+__all__ = ["FrozenMovedError", "NoDepthError", "Stack"]
+
+
+class FrozenMovedError(FrostlineError):
+    """A parameter or buffer that should have kept every bit did not."""
+
+
+class _Reached(Exception):  # noqa: N818 - leaves a forward pass, never an error
+    """The state asked for is there; the rest of the forward pass is not needed."""
+
+
+class Stack:
+    """A model as embeddings, layers 1…`n_layers` and head, that can start and stop at any depth."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.n_layers = int(model.config.num_hidden_layers)
+        forward = inspect.signature(model.forward).parameters
+        # A decoder would fill a key-value cache nobody reads.
+        self._always: dict[str, object] = {"use_cache": False} if "use_cache" in forward else {}
+
+    @functools.cached_property
+    def structure(self) -> Structure:
+        """What stands below, in and above the layers; a NoDepthError where there is no depth to speak of."""
+        return find_structure(self.model)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self.model.device
+        return device
+
+    @functools.cached_property
+    def all_parameters(self) -> tuple[str, ...]:
+        """Names of all parameters, in the model's order; tied ones once."""
+        return tuple(name for name, _ in self.model.named_parameters())
+
+    def parameters_above(self, n_frozen: int) -> tuple[str, ...]:
+        """Names of the parameters of the layers above `n_frozen` and of the head, in the model's order."""
+        check_between("n_frozen", n_frozen, 0, self.n_layers)
+        found = self.structure
+        above = {name for names in found.layer_parameters[n_frozen:] for name in names} | set(found.above_parameters)
+        return tuple(name for name in self.all_parameters if name in above)
+
+    def count(self, names: Iterable[str]) -> int:
+        """How many numbers the named parameters hold."""
+        parameters = dict(self.model.named_parameters())
+        return sum(parameters[name].numel() for name in names)
+
+    def apply(self, trained: tuple[str, ...]) -> None:
+        """Let exactly these parameters train; raises unless the model then agrees."""
+        wanted = set(trained)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in wanted)
+        actual = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        if actual != wanted:
+            raise FrozenMovedError(f"the trainable set differs from the plan in {sorted(actual ^ wanted)[:5]}")
+
+    def train(self, *, frozen_dropout: bool = False) -> None:
+        """Training mode; what has no trained parameter stays in eval, unless `frozen_dropout`."""
+        self.model.train()
+        is_partial = any(not p.requires_grad for p in self.model.parameters())
+        if is_partial and not frozen_dropout:
+            for module in self._frozen_modules():
+                module.eval()
+
+    def eval(self) -> None:
+        """Evaluation mode throughout."""
+        self.model.eval()
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        found, modules = self.structure, dict(self.model.named_modules())
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        frozen = [] if trained & set(found.below_parameters) else [modules[name] for name in found.below_modules]
+        for index, names in enumerate(found.layer_parameters):
+            if not trained & set(names):
+                frozen.append(modules[f"{found.layers_name}.{index}"])
+        return frozen
+
+    def digest(self, trained: Iterable[str]) -> str:
+        """A hash of every parameter that is not trained and of every buffer."""
+        skipped, digest = set(trained), hashlib.sha256()
+        for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if name not in skipped:
+                digest.update(name.encode())
+                digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """What the whole model answers (batch, classes)."""
+        logits = self.model(**inputs, **self._always).logits
+        assert isinstance(logits, Tensor)
+        return logits
+
+    def logits_from(self, depth: int, state: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+        """What the model answers when the state after `depth` layers is this (batch, tokens, width)."""
+        layers = self._layers
+        with passing_through(layers, depth, self.structure.output_length) as stand_ins:
+            if depth == self.n_layers:
+                stand_ins[-1].state = state
+                return self.logits(inputs)
+            # Handed in at the first real layer, above whatever the model does between two layers (TRAPS 27).
+            handle = layers[depth].register_forward_pre_hook(
+                lambda _module, args, kwargs: _with_state(args, kwargs, state), with_kwargs=True
+            )
+            try:
+                return self.logits(inputs)
+            finally:
+                handle.remove()
+
+    def state_at(self, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The state after `depth` layers (0: after the embeddings), (batch, tokens, width); nothing above it runs."""
+        return self._state(depth, lambda: self.logits(inputs))
+
+    def state_between(self, start: int, state: Tensor, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The state after `depth` layers, from the one after `start` layers."""
+        return state if start == depth else self._state(depth, lambda: self.logits_from(start, state, inputs))
+
+    def _state(self, depth: int, forward: Callable[[], Tensor]) -> Tensor:
+        layers, seen = self._layers, list[Tensor]()
+
+        def leave_before(_module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            seen.append(_first(args or tuple(kwargs.values())))
+            raise _Reached
+
+        def leave_after(_module: nn.Module, _args: object, output: object) -> None:
+            seen.append(_first(output if isinstance(output, tuple) else (output,)))
+            raise _Reached
+
+        handle = (
+            layers[-1].register_forward_hook(leave_after)
+            if depth == self.n_layers
+            else layers[depth].register_forward_pre_hook(leave_before, with_kwargs=True)
+        )
+        try:
+            forward()
+        except _Reached:
+            return seen[0]
+        finally:
+            handle.remove()
+        raise AssertionError("the forward pass ended below the layer asked for")
+
+    @property
+    def _layers(self) -> nn.ModuleList:
+        layers = self.model.get_submodule(self.structure.layers_name)
+        assert isinstance(layers, nn.ModuleList)
+        return layers
+
+
+def _first(values: tuple[object, ...]) -> Tensor:
+    assert isinstance(values[0], Tensor)
+    return values[0]
+
+
+def _with_state(
+    args: tuple[object, ...], kwargs: dict[str, object], state: Tensor
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """A layer's arguments with the state in the first place, where every family has it."""
+    if args:
+        return (state, *args[1:]), kwargs
+    first = next(iter(kwargs))
+    return args, {**kwargs, first: state}

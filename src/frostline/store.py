@@ -1,0 +1,107 @@
+"""Finished runs of one model, task and data: one file each, written whole, never changed.
+
+The contract: `put` makes a result durable before it returns; `get` gives exactly what was put, or None. A file that is
+damaged or does not belong here is reported in `damaged`, counts as missing, and is moved aside (never deleted) when its
+run is put again. Two processes may put the same run: the first wins. Crashes lie apart and never count as results.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frostline import atomic
+from frostline.errors import DataError, UsageError
+from frostline.keys import key_of
+from frostline.records import Crash, FolderIdentity, RunResult
+from frostline.serial import Record
+
+
+@dataclass
+class Store:
+    """The out folder's runs."""
+
+    folder: Path
+    damaged: dict[Path, str] = field(default_factory=dict)
+    """files that were not used, and why"""
+
+    @classmethod
+    def open(cls, folder: Path, identity: FolderIdentity) -> Store:
+        """The store in a folder, made if it is not there; refused if it holds another model, task or data."""
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"--out {folder} is a file; give a folder")
+        path = folder / "identity.json"
+        try:
+            atomic.write_new(path, _sealed(identity))
+        except OSError as error:
+            raise UsageError(f"--out {folder} cannot be written: {error.strerror}; give another folder") from error
+        kept = FolderIdentity.from_json(_opened(path))
+        if kept.key != identity.key:
+            raise UsageError(f"--out {folder} holds {kept.text}; this is {identity.text}. Give another --out folder")
+        return cls(folder)
+
+    def get(self, key: str) -> RunResult | None:
+        """The finished run with this key."""
+        path = self._path(key)
+        if not path.is_file():
+            return None
+        try:
+            result = RunResult.from_json(_opened(path))
+            if result.key != key:
+                raise DataError(f"it holds the run {result.key}", path=path)
+        except DataError as error:
+            self.damaged[path] = str(error)
+            return None
+        return result
+
+    def put(self, result: RunResult, *, replace: bool = False) -> None:
+        """Keeps a finished run; with `replace` instead of the one that is there."""
+        path = self._path(result.key)
+        if path.is_file() and self.get(result.key) is None:
+            self._move_aside(path)
+        if replace:
+            atomic.write(path, _sealed(result))
+        else:
+            atomic.write_new(path, _sealed(result))
+
+    def put_crash(self, crash: Crash) -> Path:
+        """Keeps the last crash of a run; the next call tries that run again."""
+        return atomic.write(self.folder / "crashed" / f"{crash.key}.json", _sealed(crash))
+
+    def spec_path(self, command: str, key: str) -> Path:
+        """Where the resolved request of a command is kept."""
+        return self.folder / "specs" / f"{command}-{key}.json"
+
+    def results(self) -> list[RunResult]:
+        """All finished runs, in the order of their keys."""
+        found = [self.get(path.stem) for path in sorted((self.folder / "runs").glob("*.json"))]
+        return [result for result in found if result is not None]
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "runs" / f"{key}.json"
+
+    def _move_aside(self, path: Path) -> None:
+        aside = self.folder / "damaged"
+        aside.mkdir(exist_ok=True)
+        number = sum(1 for _ in aside.glob(f"{path.stem}*"))
+        path.rename(aside / f"{path.stem}-{number}.json")
+
+
+def _sealed(record: Record) -> str:
+    content = record.to_json()
+    return json.dumps({"checksum": key_of(content), "content": content}, allow_nan=False) + "\n"
+
+
+def _opened(path: Path) -> Any:
+    """The content of a sealed file; a DataError where it is not what was written."""
+    try:
+        sealed = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"not readable as a frostline record: {error}", path=path) from error
+    if not isinstance(sealed, dict) or set(sealed) != {"checksum", "content"}:
+        raise DataError("not a frostline record", path=path)
+    if key_of(sealed["content"]) != sealed["checksum"]:
+        raise DataError("its checksum does not fit its content; it was damaged or edited", path=path)
+    return sealed["content"]

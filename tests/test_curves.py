@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frostline import stats
+from frostline.analysis import Curve, Replicates, build_curve
+from frostline.errors import FrostlineError
+from frostline.keys import canonical_json
+from frostline.records import CurveSpec, Protocol
+from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
+
+FULL = [0.80, 0.82, 0.78, 0.81, 0.79]
+HALF = [0.79, 0.80, 0.79, 0.81, 0.76]
+HEAD = [0.60, 0.62, 0.61, 0.50, 0.45]
+
+
+def _build(full: Replicates, depths: dict[int, Replicates], protocol: Protocol = "paper") -> Curve:
+    request = CurveSpec(model="toy-model", task=TASK, protocol=protocol)
+    return build_curve(request=request, full=full, depths=depths, line_search=(), cost=COST, runs=COUNTS)
+
+
+def test_a_point_by_its_definitions() -> None:
+    curve = make_curve(FULL, {4: HEAD, 2: HALF})
+    assert [point.n_frozen for point in curve.points] == [2, 4]
+    point = curve.points[0]
+    assert point.trained_layers == 2
+    assert point.mean == pytest.approx(np.mean(HALF))
+    assert point.std == pytest.approx(np.std(HALF, ddof=1))
+    wanted = scipy.stats.t.interval(0.95, 4, loc=np.mean(HALF), scale=scipy.stats.sem(HALF))
+    assert point.ci == pytest.approx(wanted, abs=1e-12)
+    assert point.seeds == (0, 1, 2, 3, 4)
+    assert point.scores == tuple(HALF)
+    assert point.train_scores == pytest.approx([score + 0.1 for score in HALF])
+    assert point.train_loss == (0.5, 1.5, 2.5, 3.5, 4.5)
+    assert list(point.other_metrics) == ["f1"]
+    assert point.other_metrics["f1"].mean == pytest.approx(np.mean(HALF) / 2)
+    assert (point.seconds, point.peak_bytes, point.trained_parameters) == (3.0, 1004, 70)
+    assert point.learning_rate == 2e-5
+
+
+def test_a_point_against_the_full_model() -> None:
+    point = make_curve(FULL, {2: HALF}).points[0]
+    differences = np.array(HALF) - np.array(FULL)
+    assert point.difference == pytest.approx(differences.mean())
+    wanted = scipy.stats.t.interval(0.95, 4, loc=differences.mean(), scale=scipy.stats.sem(differences))
+    assert point.difference_ci == pytest.approx(wanted, abs=1e-12)
+    assert point.ratio == pytest.approx(np.mean(HALF) / np.mean(FULL))
+    assert point.ratio_ci == stats.ratio_interval(HALF, FULL)
+    assert point.ratio_above_chance == pytest.approx((np.mean(HALF) - 0.5) / (np.mean(FULL) - 0.5))
+
+
+def test_the_ratio_is_of_the_means_not_the_mean_of_ratios() -> None:
+    full, half = [0.9, 0.6, 0.6], [0.6, 0.6, 0.9]
+    assert make_curve(full, {2: half}).points[0].ratio == pytest.approx(1.0)
+    assert np.mean(np.array(half) / np.array(full)) > 1.05
+
+
+def test_the_full_model_against_itself() -> None:
+    full = make_curve(FULL, {}).full
+    assert (full.n_frozen, full.trained_layers) == (None, 4)
+    assert (full.difference, full.difference_ci) == (0.0, (0.0, 0.0))
+    assert (full.ratio, full.ratio_ci, full.ratio_above_chance) == (1.0, (1.0, 1.0), 1.0)
+    two = make_curve(FULL[:2], {}).full
+    assert (two.ratio, two.ratio_ci, two.difference_ci, two.ci, two.ci_dev) == (1.0, None, None, None, None)
+
+
+def test_failed_runs_are_those_at_or_below_chance() -> None:
+    point = make_curve(FULL, {4: HEAD}).points[0]
+    assert point.n_failed == 2
+    assert point.mean == pytest.approx(np.mean(HEAD))
+    assert point.mean_without_failed == pytest.approx(0.61)
+    none_left = make_curve(FULL, {4: [0.5, 0.4, 0.1 + 0.4]}).points[0]
+    assert (none_left.n_failed, none_left.mean_without_failed) == (3, None)
+
+
+def test_crashed_runs_are_absent_and_pairs_are_of_seeds_both_have() -> None:
+    curve = make_curve([None, *FULL[1:]], {2: [*HALF[:4], None]})
+    point = curve.points[0]
+    assert point.seeds == (0, 1, 2, 3)
+    assert point.scores == tuple(HALF[:4])
+    assert point.mean == pytest.approx(np.mean(HALF[:4]))
+    assert point.difference == pytest.approx(np.mean(np.array(HALF[1:4]) - np.array(FULL[1:4])))
+    assert point.ratio == pytest.approx(np.mean(HALF[:4]) / np.mean(FULL[1:]))
+    assert point.n_failed == 0
+
+
+def test_results_may_come_in_any_order() -> None:
+    group = make_replicates(2, HALF)
+    shuffled = Replicates(specs=group.specs, results=group.results[::-1])
+    full = make_replicates(None, FULL)
+    assert _build(full, {2: group}) == _build(full, {2: shuffled})
+
+
+def test_a_depth_where_every_run_crashed_is_no_operating_point() -> None:
+    curve = make_curve(FULL, {2: HALF, 4: [None] * 5}, keep=(0.1,))
+    point = curve.points[1]
+    assert (point.mean, point.std, point.ci, point.ci_dev, point.ratio, point.difference) == (None,) * 6
+    assert (point.seeds, point.scores, point.other_metrics, point.n_failed) == ((), (), {}, 0)
+    assert (point.trained_parameters, point.learning_rate) == (None, 2e-5)
+    found = curve.operating_point(0.1)
+    assert found.n_frozen == 2
+    assert [(share.n_frozen, share.share) for share in found.distribution] == [(2, 1.0)]
+
+
+def test_a_full_model_where_every_run_crashed_leaves_everything_relative_out() -> None:
+    curve = make_curve([None] * 3, {2: HALF[:3]})
+    point = curve.points[0]
+    assert point.mean is not None
+    assert point.ci is not None
+    relative = (point.difference, point.difference_ci, point.ratio, point.ratio_ci, point.ratio_above_chance)
+    assert relative == (None,) * 5
+    for found in curve.operating_points:
+        assert (found.n_frozen, found.trained_layers, found.distribution) == (None, None, ())
+
+
+def test_nothing_finished_is_an_error() -> None:
+    with pytest.raises(FrostlineError, match="every run of the curve crashed"):
+        make_curve([None] * 3, {2: [None] * 3})
+
+
+def test_operating_points_on_both_scales() -> None:
+    curve = make_curve([0.8] * 3, {1: [0.79] * 3, 2: [0.75] * 3, 3: [0.72] * 3, 4: [0.6] * 3}, keep=(0.9, 1.0))
+    found = {(point.keep, point.scale): (point.n_frozen, point.trained_layers) for point in curve.operating_points}
+    assert found == {
+        (0.9, "ratio"): (3, 1),  # 0.9 × 0.8 is 0.72 but for its last bit
+        (0.9, "ratio_above_chance"): (1, 3),
+        (1.0, "ratio"): (None, 4),
+        (1.0, "ratio_above_chance"): (None, 4),
+    }
+    assert curve.is_monotone
+
+
+def test_a_depth_of_zero_leaves_every_layer_to_train() -> None:
+    found = make_curve([0.8] * 3, {0: [0.8] * 3, 4: [0.5] * 3}).operating_point(0.9)
+    assert (found.n_frozen, found.trained_layers) == (0, 4)
+
+
+def test_a_shallower_cut_that_falls_short_is_not_monotone() -> None:
+    curve = make_curve([0.8] * 3, {1: [0.79] * 3, 2: [0.6] * 3, 3: [0.75] * 3})
+    assert curve.operating_point(0.9).n_frozen == 3
+    assert not curve.operating_point(0.9).is_monotone
+    assert not curve.is_monotone
+
+
+@pytest.mark.parametrize(
+    ("full", "chance", "null_scales"),
+    [
+        ([-0.1, 0.0, 0.1], 0.0, {"ratio", "ratio_above_chance"}),
+        ([0.4, 0.5, 0.6], 0.5, {"ratio_above_chance"}),
+        ([0.1 * 3] * 3, 0.3, {"ratio_above_chance"}),
+        ([-0.2, -0.1, -0.1], -1.0, {"ratio"}),
+        ([0.8] * 3, 0.5, set()),
+    ],
+)
+def test_a_scale_without_meaning_is_null(full: list[float], chance: float, null_scales: set[str]) -> None:
+    curve = make_curve(full, {2: [0.5, 0.6, 0.7]}, chance=chance)
+    point = curve.points[0]
+    assert (point.ratio is None) == ("ratio" in null_scales)
+    assert (point.ratio_above_chance is None) == ("ratio_above_chance" in null_scales)
+    for found in curve.operating_points:
+        if found.scale in null_scales:
+            assert (found.n_frozen, found.trained_layers, found.distribution) == (None, None, ())
+        else:
+            assert found.trained_layers is not None
+            assert found.distribution != ()
+
+
+def test_the_distribution_is_over_seeds_that_finished_everywhere() -> None:
+    complete = make_curve(FULL[:3], {2: [0.9, 0.5, 0.5]}, keep=(0.9,))
+    with_holes = make_curve([*FULL[:3], 0.1], {2: [0.9, 0.5, 0.5, None]}, keep=(0.9,))
+    assert len(complete.operating_point(0.9).distribution) == 2
+    assert with_holes.operating_point(0.9).distribution == complete.operating_point(0.9).distribution
+
+
+def test_the_distribution_is_on_its_own_scale() -> None:
+    curve = make_curve([0.8] * 3, {2: [0.76, 0.77, 0.78]})
+    shares = {
+        found.scale: {share.n_frozen: share.share for share in found.distribution} for found in curve.operating_points
+    }
+    assert shares["ratio"] == {2: 1.0}
+    # The bar is 0.77: 17 of the 27 resamples have as many of the third seed as of the first, or more.
+    assert shares["ratio_above_chance"] == pytest.approx({None: 10 / 27, 2: 17 / 27})
+
+
+def test_a_ratio_whose_pairs_are_not_above_zero_has_no_interval() -> None:
+    point = make_curve([-0.20, -0.21, -0.19, 0.9, 0.9], {2: [0.5, 0.6, 0.7, None, None]}).points[0]
+    assert point.ratio == pytest.approx(0.6 / 0.24)
+    assert point.ratio_ci is None
+    assert stats.ratio_interval([0.5, 0.6, 0.7], [-0.20, -0.21, -0.19]) is not None
+
+
+def test_ci_dev_is_wider_than_ci_and_narrows_with_rows() -> None:
+    def width(n_dev: int) -> float:
+        results = [make_result(None, seed, score, n_dev=n_dev) for seed, score in enumerate(FULL)]
+        full = _build(Replicates(specs=[result.spec for result in results], results=results), {}).full
+        assert full.ci is not None
+        assert full.ci_dev is not None
+        assert full.ci_dev[1] - full.ci_dev[0] > full.ci[1] - full.ci[0]
+        return full.ci_dev[1] - full.ci_dev[0]
+
+    assert width(40) > 1.3 * width(400)
+
+
+def test_ci_dev_of_one_answer_given_by_all_seeds_is_the_binomial_interval() -> None:
+    # Every seed makes the same mistakes, so the rows alone are uncertain: √(0.75 × 0.25 / 400).
+    right = make_result(None, 0, 0.75, n_dev=400)
+    results = [right.replace(spec=make_spec(None, seed)) for seed in range(3)]
+    low, high = _build(Replicates(specs=[result.spec for result in results], results=results), {}).full.ci_dev or (0, 0)
+    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(0.75 * 0.25 / 400), rel=0.15)
+    assert (high + low) / 2 == pytest.approx(0.75)
+
+
+def test_the_same_runs_give_the_same_record() -> None:
+    scores = [0.8, 0.7, 0.75, 0.9, 0.6, 0.65, 0.7]
+    assert make_curve(scores, {2: scores[::-1]}) == make_curve(scores, {2: scores[::-1]})
+
+
+def test_another_depth_does_not_move_a_points_numbers() -> None:
+    assert make_curve(FULL, {2: HALF}).points[0] == make_curve(FULL, {1: HEAD, 2: HALF}).points[1]
+
+
+def test_a_mean_never_mixes_specs() -> None:
+    good = make_replicates(2, HALF)
+    other_spec = make_spec(2, 9, learning_rate=5e-5)
+    other = make_result(2, 9, 0.7, spec=other_spec)
+    mixed = Replicates(specs=[*good.specs, other_spec], results=[*good.results, other])
+    full = make_replicates(None, FULL)
+    with pytest.raises(FrostlineError, match="n_frozen 2 differ in more than the seed"):
+        _build(full, {2: mixed})
+    with pytest.raises(FrostlineError, match="not asked for"):
+        _build(full, {2: Replicates(specs=good.specs, results=mixed.results)})
+    with pytest.raises(FrostlineError, match="a seed twice"):
+        _build(full, {2: Replicates(specs=[*good.specs, good.specs[0]], results=good.results)})
+    with pytest.raises(FrostlineError, match="full model differ in more than the seed, or there are none"):
+        _build(Replicates(specs=[], results=[]), {2: good})
+
+
+def test_the_line_search_never_enters_a_mean() -> None:
+    specs = [make_spec(None, seed).replace(role="line_search") for seed in range(3)]
+    results = [make_result(None, seed, 0.8, spec=spec) for seed, spec in enumerate(specs)]
+    with pytest.raises(FrostlineError, match="line search"):
+        _build(Replicates(specs=specs, results=results), {})
+
+
+def test_a_result_of_another_depth_is_refused() -> None:
+    result = make_result(3, 0, 0.8, spec=make_spec(2, 0))
+    with pytest.raises(FrostlineError, match="another depth"):
+        _build(make_replicates(None, FULL), {2: Replicates(specs=[result.spec], results=[result])})
+
+
+def test_depths_with_other_rates_are_compared_when_tuned_only() -> None:
+    specs = [make_spec(2, seed, learning_rate=1e-3) for seed in range(3)]
+    results = [make_result(2, spec.seed, 0.8, spec=spec) for spec in specs]
+    depths = {2: Replicates(specs=specs, results=results)}
+    full = make_replicates(None, FULL)
+    curve = _build(full, depths, protocol="tuned")
+    assert (curve.learning_rate, curve.points[0].learning_rate) == (2e-5, 1e-3)
+    with pytest.raises(FrostlineError, match="more than what is frozen"):
+        _build(full, depths)
+
+
+def test_runs_on_other_dev_rows_are_refused() -> None:
+    results = [make_result(2, 0, 0.8, n_dev=20), make_result(2, 1, 0.8, n_dev=40)]
+    group = Replicates(specs=[result.spec for result in results], results=results)
+    with pytest.raises(FrostlineError, match="same dev rows"):
+        _build(make_replicates(None, FULL), {2: group})
+
+
+_SCORES = st.one_of(st.none(), st.sampled_from([-1.0, -0.1, 0.0, 0.1, 0.5, 1.0]), st.floats(-1.0, 1.0))
+
+
+@st.composite
+def _curves(draw: st.DrawFn) -> Curve:
+    n_seeds = draw(st.integers(1, 6))
+    rows = st.one_of(
+        st.lists(_SCORES, min_size=n_seeds, max_size=n_seeds), _SCORES.map(lambda score: [score] * n_seeds)
+    )
+    full = draw(rows.filter(lambda scores: any(score is not None for score in scores)))
+    depths = draw(st.dictionaries(st.integers(0, 4), rows, max_size=3))
+    keep = draw(st.lists(st.sampled_from([0.5, 0.9, 1.0]), min_size=1, max_size=2, unique=True))
+    return make_curve(full, depths, keep=keep, chance=draw(st.sampled_from([-0.1, 0.0, 0.5])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(_curves())
+def test_whatever_the_scores_the_record_holds_together(curve: Curve) -> None:
+    canonical_json(curve.to_json())
+    for point in (curve.full, *curve.points):
+        assert len(point.seeds) == len(point.scores) == len(point.train_scores) == len(point.train_loss)
+        for interval in (point.ci, point.ci_dev, point.difference_ci, point.ratio_ci):
+            assert interval is None or (len(point.seeds) >= 3 and interval[0] <= interval[1])
+        if point.mean is not None and point.ci is not None:
+            assert point.ci[0] <= point.mean <= point.ci[1]
+    depths = {None, *(point.n_frozen for point in curve.points if point.scores)}
+    for found in curve.operating_points:
+        assert found.n_frozen in depths
+        if found.distribution:
+            assert math.fsum(share.share for share in found.distribution) == pytest.approx(1.0, abs=1e-9)
+            assert {share.n_frozen for share in found.distribution} <= depths
+    assert all("\n" not in line for line in curve.warnings)
+    assert len(set(curve.warnings)) == len(curve.warnings)

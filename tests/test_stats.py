@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frostline import stats
+from frostline.errors import UsageError
+
+SCORES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 1000), min_size=3, max_size=8)
+
+
+@given(SCORES, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_t_interval_agrees_with_scipy(scores: list[float], confidence: float) -> None:
+    found = stats.t_interval(scores, confidence=confidence)
+    assert found is not None
+    error = scipy.stats.sem(scores)
+    if len(set(scores)) == 1:
+        assert found == (scores[0], scores[0])
+    else:
+        wanted = scipy.stats.t.interval(confidence, len(scores) - 1, loc=np.mean(scores), scale=error)
+        assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_t_interval_by_hand() -> None:
+    # Mean 2, std 1, three values: 4.302653 × 1/√3.
+    low, high = stats.t_interval([1.0, 2.0, 3.0]) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-6)
+
+
+@pytest.mark.parametrize("n_seeds", [0, 1, 2])
+def test_no_interval_below_three(n_seeds: int) -> None:
+    values = [0.5, 0.75][:n_seeds]
+    assert stats.t_interval(values) is None
+    assert stats.difference_interval(values, values) is None
+    assert stats.ratio_interval(values, values) is None
+    assert stats.crossed_interval(values, 0.1, 100) is None
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0, -0.5])
+def test_a_confidence_that_is_no_share_is_refused(confidence: float) -> None:
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        stats.t_interval([1.0, 2.0, 3.0], confidence=confidence)
+
+
+@pytest.mark.parametrize("n_seeds", [3, 5, 10])
+def test_t_interval_covers_the_mean_as_often_as_it_says(n_seeds: int) -> None:
+    draws = np.random.default_rng(0).normal(0.8, 0.02, size=(2000, n_seeds))
+    covered = np.mean([_holds(stats.t_interval(draw), 0.8) for draw in draws])
+    assert 0.93 <= covered <= 0.97
+
+
+def _holds(interval: stats.Interval | None, value: float) -> bool:
+    return interval is not None and interval[0] <= value <= interval[1]
+
+
+def test_a_normal_quantile_instead_of_students_would_not_cover() -> None:
+    draws = np.random.default_rng(0).normal(0.8, 0.02, size=(2000, 3))
+    half = 1.96 * draws.std(axis=1, ddof=1) / np.sqrt(3)
+    assert np.mean(np.abs(draws.mean(axis=1) - 0.8) <= half) < 0.85
+
+
+@given(SCORES)
+def test_mean_and_std(scores: list[float]) -> None:
+    assert stats.mean(scores) == pytest.approx(math.fsum(scores) / len(scores), abs=1e-15)
+    assert stats.std(scores) == pytest.approx(np.std(scores, ddof=1), abs=1e-12)
+
+
+def test_equal_values_have_no_rounding() -> None:
+    assert np.mean([0.1] * 3) != 0.1
+    assert stats.mean([0.1] * 3) == 0.1
+    assert stats.std([0.1] * 3) == 0.0
+    assert stats.std([0.1]) is None
+
+
+@given(SCORES)
+def test_difference_interval_is_that_of_the_differences(scores: list[float]) -> None:
+    others = scores[::-1]
+    wanted = stats.t_interval([a - b for a, b in zip(scores, others, strict=True)])
+    assert stats.difference_interval(scores, others) == wanted
+
+
+def test_pairing_narrows_what_seeds_share() -> None:
+    full = np.array([0.70, 0.80, 0.90, 0.75, 0.85])
+    paired = stats.difference_interval(full - 0.01, full)
+    crossed = stats.difference_interval(full - 0.01, full[::-1])
+    assert paired == pytest.approx((-0.01, -0.01), abs=1e-12)
+    assert crossed is not None
+    assert crossed[1] - crossed[0] > 0.1
+
+
+def test_values_without_partner_are_refused() -> None:
+    with pytest.raises(UsageError, match="partner"):
+        stats.difference_interval([1.0, 2.0, 3.0], [1.0, 2.0])
+    with pytest.raises(UsageError, match="partner"):
+        stats.ratio_interval([1.0, 2.0, 3.0], [1.0])
+
+
+@given(SCORES.filter(lambda scores: stats.mean(scores) != 0))
+def test_the_ratio_of_equal_samples_is_exactly_one(scores: list[float]) -> None:
+    assert stats.ratio_interval(scores, list(scores)) == (1.0, 1.0)
+
+
+@given(SCORES, st.lists(st.integers(500, 900).map(lambda n: n / 1000), min_size=8, max_size=8))
+def test_fiellers_bounds_are_where_the_ratio_is_just_rejected(above: list[float], below: list[float]) -> None:
+    below = below[: len(above)]
+    found = stats.ratio_interval(above, below)
+    if found is None or found[1] - found[0] < 1e-6:
+        return
+    assert found[0] <= stats.mean(above) / stats.mean(below) <= found[1]
+    limit = scipy.stats.t.ppf(0.975, len(above) - 1)
+    for bound in found:
+        rest = np.array(above) - bound * np.array(below)
+        assert abs(rest.mean()) == pytest.approx(limit * scipy.stats.sem(rest), rel=1e-6, abs=1e-9)
+
+
+def test_a_ratio_over_something_that_may_be_zero_has_no_bounds() -> None:
+    assert stats.ratio_interval([0.5, 0.6, 0.7], [-0.1, 0.2, 0.1]) is None
+    assert stats.ratio_interval([0.5, 0.6, 0.7], [-0.1, 0.1, 0.0]) is None
+    assert stats.ratio_interval([0.5, 0.6, 0.7], [0.6, 0.7, 0.8]) is not None
+
+
+def test_fiellers_interval_covers_the_ratio_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    shared = rng.normal(0.0, 0.02, size=(2000, 5))
+    above = 0.72 + shared + rng.normal(0.0, 0.03, size=(2000, 5))
+    below = 0.80 + shared + rng.normal(0.0, 0.02, size=(2000, 5))
+    covered = np.mean([_holds(stats.ratio_interval(a, b), 0.9) for a, b in zip(above, below, strict=True)])
+    assert 0.93 <= covered <= 0.97
+
+
+def _mean_over(values: stats.Floats) -> Callable[[stats.Rows], float]:
+    return lambda rows: float(values[rows].mean())
+
+
+def test_row_variance_of_a_mean_is_its_textbook_variance() -> None:
+    values = np.random.default_rng(2).normal(size=200)
+    found = stats.row_variance(_mean_over(values), 200, np.random.default_rng(3), n_resamples=2000)
+    assert found == pytest.approx(values.var() / 200, rel=0.15)
+
+
+def test_row_variance_is_the_same_from_the_same_generator() -> None:
+    values = np.random.default_rng(2).normal(size=50)
+
+    def once(seed: int) -> float:
+        return stats.row_variance(_mean_over(values), 50, np.random.default_rng(seed))
+
+    assert once(7) == once(7)
+    assert once(7) != once(8)
+
+
+def test_crossed_interval_without_rows_is_students() -> None:
+    scores = [0.7, 0.8, 0.75, 0.9]
+    assert stats.crossed_interval(scores, 0.0, 100) == pytest.approx(stats.t_interval(scores), abs=1e-12)
+
+
+def test_crossed_interval_without_seeds_is_that_of_the_rows() -> None:
+    low, high = stats.crossed_interval([0.8] * 5, 0.01**2, 100_000, n_resamples=10**7) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((0.8 - 0.0196, 0.8 + 0.0196), abs=1e-5)
+    assert stats.crossed_interval([0.8] * 5, 0.0, 100) == (0.8, 0.8)
+    assert stats.crossed_interval([0.8] * 5, 0.0, 1) is None
+
+
+def test_crossed_interval_by_welch_and_satterthwaite() -> None:
+    scores, rows, n_rows, n_resamples = [0.7, 0.8, 0.75, 0.9], 0.004, 50, 400
+    seeds = np.var(scores, ddof=1) / 4
+    freedom = (seeds + rows) ** 2 / (seeds**2 / 3 + rows**2 * (1 / (n_rows - 1) + 1 / (n_resamples - 1)))
+    half = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(seeds + rows)
+    wanted = (np.mean(scores) - half, np.mean(scores) + half)
+    assert stats.crossed_interval(scores, rows, n_rows, n_resamples=n_resamples) == pytest.approx(wanted, abs=1e-12)
+
+
+@given(SCORES, st.floats(0.0, 0.1))
+def test_new_rows_never_make_the_mean_more_certain(scores: list[float], variance: float) -> None:
+    seeds, both = stats.t_interval(scores), stats.crossed_interval(scores, variance, 50)
+    assert seeds is not None
+    assert both is not None
+    assert both[1] - both[0] >= (seeds[1] - seeds[0]) * (1 - 1e-12)
+
+
+def test_crossed_interval_covers_new_seeds_and_rows_and_students_does_not() -> None:
+    rng = np.random.default_rng(4)
+    both, seeds_alone = [], []
+    for _ in range(300):
+        table = rng.normal(0.0, 0.1, size=(5, 1)) + rng.normal(0.0, 1.0, size=60) + rng.normal(0.0, 0.5, size=(5, 60))
+        variance = stats.row_variance(_mean_over(table.mean(axis=0)), 60, rng, n_resamples=100)
+        scores = table.mean(axis=1)
+        both.append(_holds(stats.crossed_interval(scores, variance, 60, n_resamples=100), 0.0))
+        seeds_alone.append(_holds(stats.t_interval(scores), 0.0))
+    assert np.mean(both) >= 0.92
+    assert np.mean(seeds_alone) < 0.8
+
+
+def test_reaching_a_bar_forgives_rounding_only() -> None:
+    assert 0.9 * 0.8 > 0.72
+    assert stats.reaches(0.72, 0.9 * 0.8)
+    assert stats.reaches(0.1 * 3, 0.3)
+    assert stats.reaches(0.3, 0.1 * 3)
+    assert not stats.reaches(0.72 - 1e-9, 0.72)
+    assert not stats.is_above(0.1 * 3, 0.3)
+    assert stats.is_above(0.3 + 1e-9, 0.3)
+
+
+def test_operating_depth_is_the_deepest_that_reaches_the_bar() -> None:
+    means = {0: 0.80, 2: 0.71, 3: 0.73, 4: 0.5}
+    assert stats.operating_depth(means, stats.bar_of(0.9, 0.8)) == 3
+    assert stats.operating_depth(means, stats.bar_of(0.9, 0.8, base=0.5)) == 0
+    assert stats.operating_depth(means, 0.9) is None
+    assert stats.operating_depth({}, 0.1) is None
+
+
+def test_a_shallower_cut_that_falls_short_is_named() -> None:
+    means = {0: 0.80, 2: 0.71, 3: 0.73, 4: 0.5}
+    assert stats.short_depths(means, 0.72) == (2,)
+    assert not stats.is_monotone(means, 0.72)
+    assert stats.is_monotone(means, 0.70)
+    assert stats.is_monotone(means, 0.9)
+
+
+@given(st.dictionaries(st.integers(0, 12), st.integers(0, 10).map(lambda n: n / 10)), st.integers(0, 10))
+def test_operating_depth_by_its_definition(means: dict[int, float], tenths: int) -> None:
+    bar = tenths / 10
+    reaching = [depth for depth in range(13) if depth in means and means[depth] >= bar - 1e-9]
+    assert stats.operating_depth(means, bar) == (max(reaching) if reaching else None)
+    short = any(means[depth] < bar - 1e-9 for depth in means if reaching and depth < max(reaching))
+    assert stats.is_monotone(means, bar) is not short
+
+
+def _spelt_out(scores: dict[int, list[float]], full: list[float], keep: float) -> dict[int | None, float]:
+    """The distribution by one loop over every resample."""
+    counts: dict[int | None, int] = {}
+    resamples = list(itertools.product(range(len(full)), repeat=len(full)))
+    for picks in resamples:
+        full_mean = stats.mean([full[pick] for pick in picks])
+        means = {depth: stats.mean([values[pick] for pick in picks]) for depth, values in scores.items()}
+        depth = stats.operating_depth(means, keep * full_mean) if stats.is_above(full_mean, 0.0) else None
+        counts[depth] = counts.get(depth, 0) + 1
+    return {depth: count / len(resamples) for depth, count in counts.items()}
+
+
+@given(st.lists(st.lists(st.integers(-5, 10), min_size=3, max_size=3), min_size=3, max_size=3))
+def test_distribution_agrees_with_the_loop_spelt_out(tenths: list[list[int]]) -> None:
+    full, *rest = [[value / 10 for value in row] for row in tenths]
+    scores = dict(zip([1, 4], rest, strict=True))
+    found = stats.depth_distribution(
+        {depth: np.array(values) for depth, values in scores.items()},
+        np.array(full),
+        keep=0.9,
+        rng=np.random.default_rng(0),
+    )
+    assert found == _spelt_out(scores, full, 0.9)
+    assert math.fsum(found.values()) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_the_seeds_are_resampled_in_pairs() -> None:
+    full = np.array([0.5, 0.7, 0.9])
+    paired = stats.depth_distribution({1: full * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
+    crossed = stats.depth_distribution({1: full[::-1] * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
+    assert paired == {1: 1.0}
+    assert 0.3 < crossed[None] < 0.7
+
+
+def test_many_seeds_are_drawn_and_agree_with_all_resamples() -> None:
+    full = np.array([0.8, 0.81, 0.79, 0.8, 0.82])
+    scores = {1: full * 0.9 + np.array([0.02, -0.03, 0.01, 0.0, -0.01])}
+    listed = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
+    assert listed == stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(1))
+    six = np.append(full, 0.8)
+    drawn = [
+        stats.depth_distribution({1: np.append(scores[1], 0.71)}, six, keep=0.9, rng=np.random.default_rng(seed))
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert drawn[0][1] == pytest.approx(drawn[2][1], abs=0.05)
+
+
+def test_the_shares_come_in_the_order_of_depth() -> None:
+    full = np.array([0.8, 0.8, 0.8])
+    scores = {4: np.array([0.9, 0.1, 0.1]), 1: np.array([0.9, 0.7, 0.7])}
+    found = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
+    assert list(found) == [None, 1, 4]
