@@ -74,20 +74,50 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a split, padded to the longest of them."""
+    """Some rows of a split, un-padded, one after another."""
 
     positions: NDArray[np.int64]
     """(batch,) where the rows stand in the split"""
-    inputs: dict[str, Tensor]
-    """what the model is called with, each (batch, tokens)"""
+    tokens: Tensor
+    """(all tokens,)"""
+    token_types: Tensor | None
+    """(all tokens,) where the model wants them"""
+    mask: Tensor
+    """(batch, tokens), true where a padded batch has a token"""
     labels: Tensor
     """(batch,)"""
     padding: Padding
 
+    def padded_inputs(self) -> dict[str, Tensor]:
+        """What a model is called with, each (batch, tokens)."""
+        inputs = {"input_ids": self.padded(self.tokens, self.padding.token), "attention_mask": self.mask.long()}
+        if self.token_types is not None:
+            inputs["token_type_ids"] = self.padded(self.token_types, self.padding.token_type)
+        return inputs
+
+    def packed_inputs(self, first_position: int) -> dict[str, Tensor]:
+        """What a model is called with to see the rows as one, each (1, all tokens)."""
+        inputs = {"input_ids": self.tokens[None], "position_ids": self.places[None] + first_position}
+        if self.token_types is not None:
+            inputs["token_type_ids"] = self.token_types[None]
+        return inputs
+
+    def padded(self, values: Tensor, fill: float = 0) -> Tensor:
+        """(all tokens, …) → (batch, tokens, …)."""
+        table = values.new_full((*self.mask.shape, *values.shape[1:]), fill)
+        return table.masked_scatter(self.mask.view(*self.mask.shape, *[1] * (values.ndim - 1)), values)
+
     @property
-    def mask(self) -> Tensor:
-        """(batch, tokens), true where a token is real."""
-        return self.inputs["attention_mask"].bool()
+    def places(self) -> Tensor:
+        """(all tokens,) place of each token in its row, from 0."""
+        columns = self.mask.cumsum(1) - 1
+        return columns[self.mask]
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """(batch,) each: where the first and the last token of each row are among all tokens."""
+        after = self.mask.sum(1).cumsum(0)
+        return torch.cat([after.new_zeros(1), after[:-1]]), after - 1
 
 
 def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, pair_joiner: str | None) -> Encoded:
@@ -126,15 +156,17 @@ def evaluation_batches(encoded: Encoded, positions: NDArray[np.int64] | None = N
 
 
 def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:
-    """The rows at these positions, padded."""
-    is_real = _mask(encoded.lengths[positions], is_left=encoded.padding.is_left)
+    """The rows at these positions."""
     source = token_positions(encoded.offsets, positions)
-    inputs = {"input_ids": _padded(encoded.tokens[source], is_real, encoded.padding.token)}
-    inputs["attention_mask"] = torch.from_numpy(is_real.astype(np.int64))
-    if encoded.token_types is not None:
-        inputs["token_type_ids"] = _padded(encoded.token_types[source], is_real, encoded.padding.token_type)
-    labels = torch.from_numpy(np.ascontiguousarray(encoded.labels[positions]))
-    return Batch(positions, inputs, labels, encoded.padding)
+    types = encoded.token_types
+    return Batch(
+        positions=positions,
+        tokens=torch.from_numpy(encoded.tokens[source]),
+        token_types=None if types is None else torch.from_numpy(types[source]),
+        mask=torch.from_numpy(_mask(encoded.lengths[positions], is_left=encoded.padding.is_left)),
+        labels=torch.from_numpy(np.ascontiguousarray(encoded.labels[positions])),
+        padding=encoded.padding,
+    )
 
 
 def token_positions(offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,12 +180,6 @@ def _mask(lengths: NDArray[np.int64], *, is_left: bool) -> NDArray[np.bool_]:
     if is_left:
         return np.asarray(columns[::-1][None, :] < lengths[:, None])
     return np.asarray(columns[None, :] < lengths[:, None])
-
-
-def _padded(values: NDArray[np.int64], is_real: NDArray[np.bool_], fill: int) -> Tensor:
-    table = np.full(is_real.shape, fill, dtype=np.int64)
-    table[is_real] = values
-    return torch.from_numpy(table)
 
 
 def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:

@@ -16,8 +16,8 @@ from frostline.report.terminal import print_curve
 from frostline.resolve import open_curve
 
 SETTINGS: dict[str, Any] = {
-    "max_train": 800,
-    "max_dev": 400,
+    "max_train": 768,
+    "max_dev": 320,
     "epochs": 3,
     "lrs": (3e-5, 5e-5, 1e-4),
     "seeds": 3,

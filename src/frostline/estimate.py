@@ -62,7 +62,7 @@ def estimate(opened: Opened, n_workers: int) -> Estimate:
 def plain_loop_seconds(opened: Opened) -> float:
     """Time of the same runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
     threads = len(os.sched_getaffinity(0))
-    changes = {"is_cached": False, "frozen_dropout": True, "threads": threads}
+    changes = {"is_cached": False, "frozen_dropout": True, "layout": "padded", "threads": threads}
     return _seconds(opened, [spec.replace(**changes) for spec in all_specs(opened)])
 
 

@@ -1,4 +1,4 @@
-"""Runs a stack from any depth up: the whole model, or from states that were kept or are computed on the spot."""
+"""Runs a stack from any depth up, packed or padded: from states that were kept, or computed on the spot."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from frostline.batches import Batch
 from frostline.prefix import Split
 from frostline.stack import Stack
+from frostline.stack.packing import Packing, packed
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,69 @@ class Forward:
     stack: Stack
     depth: int | None = None
     """layers that are not part of the training pass; None: the whole model is"""
+    is_packed: bool = False
+    """the rows of a batch go through the layers as one row"""
     autocast: bool = False
     """bf16 where the device can"""
 
     def logits(self, batch: Batch, split: Split) -> Tensor:
         """The model's outputs (batch, classes), fp32."""
         device = self.stack.device
-        inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            if self.depth is None:
-                return self.stack.logits(inputs).float()
-            state = self._state(self.depth, inputs, batch, split)
-            return self.stack.logits_from(self.depth, state, inputs).float()
+            return (self._packed if self.is_packed else self._padded)(batch, split).float()
 
-    def _state(self, depth: int, inputs: dict[str, Tensor], batch: Batch, split: Split) -> Tensor:
+    def _padded(self, batch: Batch, split: Split) -> Tensor:
+        inputs = self._moved(batch.padded_inputs())
+        if self.depth is None:
+            return self.stack.logits(inputs)
         if split.states is not None:
-            return split.states.padded(batch, split.encoded).to(self.stack.device)
+            state = batch.padded(split.states.of(batch, split.encoded)).to(self.stack.device)
+        else:
+            with torch.no_grad():
+                state = self.stack.state_at(self.depth, inputs) * batch.mask.to(self.stack.device)[..., None]
+        return self.stack.logits_from(self.depth, state, inputs)
+
+    def _packed(self, batch: Batch, split: Split) -> Tensor:
+        stack = self.stack
+        inputs = self._moved(batch.packed_inputs(stack.first_position))
+        with packed(Packing.of(batch.mask.to(stack.device))):
+            start = self._start(batch, split, inputs)
+            if self.depth == stack.n_layers or not stack.can_read_one_token:
+                state = self._top(start, inputs)[0]
+                return self._head(batch, state)
+            first = batch.ends[0].to(stack.device)
+            with stack.top_layer_on(first):
+                state = self._top(start, inputs)[0]
+        return self._head_of_one(batch.tokens.to(stack.device)[first], state)
+
+    def _start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
+        """The state the training pass starts from (1, all tokens, width); None where it starts from the tokens."""
+        if self.depth is None:
+            return None
+        if split.states is not None:
+            return split.states.of(batch, split.encoded)[None].to(self.stack.device)
         with torch.no_grad():
-            state = self.stack.state_at(depth, inputs)
-        return state * batch.mask.to(state.device)[..., None]
+            return self.stack.state_at(self.depth, inputs)
+
+    def _top(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
+        """The state after the last layer (1, tokens, width)."""
+        if start is None or self.depth is None:
+            return self.stack.state_at(self.stack.n_layers, inputs)
+        return self.stack.state_between(self.depth, start, self.stack.n_layers, inputs)
+
+    def _head(self, batch: Batch, state: Tensor) -> Tensor:
+        """The logits from the last layer's states (all tokens, width)."""
+        stack = self.stack
+        if stack.head_reads == "all":
+            return stack.logits_from(stack.n_layers, batch.padded(state), self._moved(batch.padded_inputs()))
+        first, last = batch.ends
+        read = (first if stack.head_reads == "first" else last).to(stack.device)
+        return self._head_of_one(batch.tokens.to(stack.device)[read], state[read])
+
+    def _head_of_one(self, tokens: Tensor, state: Tensor) -> Tensor:
+        """The logits from the one token of each row that the head reads, (batch,) and (batch, width)."""
+        inputs = {"input_ids": tokens[:, None], "attention_mask": torch.ones_like(tokens)[:, None]}
+        return self.stack.logits_from(self.stack.n_layers, state[:, None], inputs)
+
+    def _moved(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.stack.device) for name, tensor in inputs.items()}

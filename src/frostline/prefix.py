@@ -32,14 +32,11 @@ class States:
     values: NDArray[np.float32]
     """(all tokens, width)"""
 
-    def padded(self, batch: Batch, encoded: Encoded) -> Tensor:
-        """The states of the batch's rows (batch, tokens, width), zero where there is no token."""
+    def of(self, batch: Batch, encoded: Encoded) -> Tensor:
+        """The states of the batch's tokens (all tokens, width)."""
         if not np.array_equal(self.row_ids[batch.positions], encoded.row_ids[batch.positions]):
             raise FrostlineError("the prefix states are of other rows than the batch; clear the cache and report this")
-        rows = torch.from_numpy(self.values[token_positions(self.offsets, batch.positions)])
-        table = torch.zeros((*batch.mask.shape, rows.shape[-1]), dtype=rows.dtype)
-        table[batch.mask] = rows
-        return table
+        return torch.from_numpy(self.values[token_positions(self.offsets, batch.positions)])
 
 
 @dataclass(frozen=True)
@@ -93,11 +90,11 @@ def _compute(stack: Stack, encoded: Encoded, depth: int, below: States | None) -
     values: NDArray[np.float32] | None = None
     with torch.no_grad():
         for batch in evaluation_batches(encoded):
-            inputs = {name: tensor.to(stack.device) for name, tensor in batch.inputs.items()}
+            inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
             if below is None:
                 state = stack.state_at(depth, inputs)
             else:
-                start = below.padded(batch, encoded).to(stack.device)
+                start = batch.padded(below.of(batch, encoded)).to(stack.device)
                 state = stack.state_between(below.depth, start, depth, inputs)
             rows = state.cpu()[batch.mask].numpy()
             if values is None:

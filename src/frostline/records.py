@@ -88,6 +88,8 @@ class RunSpec(Record):
     """what the frozen layers put out is computed once and kept"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
+    layout: Literal["packed", "padded"] = "padded"
+    """packed: the rows of a batch go through the layers as one row, without padding"""
     pair_joiner: str | None = None
     """what stands between the texts of a pair where the tokenizer puts nothing between them"""
     threads: int = 1

@@ -75,6 +75,7 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened
         seed=request.seeds[0],
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
+        layout="packed" if pretrained.is_packable and device == "cpu" else "padded",
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,

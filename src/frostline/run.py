@@ -179,7 +179,10 @@ def _load_stack(spec: RunSpec, prepared: _Prepared) -> Stack:
         label_names=prepared.data.label_names,
         pad_token_id=prepared.tokenizer.pad_token_id,
     )
-    return Stack(model.to(spec.device))
+    stack = Stack(model.to(spec.device))
+    if spec.layout == "packed":
+        stack.allow_packing()
+    return stack
 
 
 def _cached_layers(plan: Plan) -> int | None:
@@ -194,7 +197,7 @@ def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_e
     depth = None if spec.frozen_dropout else _cached_layers(plan)
     return Training(
         spec=spec,
-        forward=Forward(stack, depth, autocast=spec.precision == "bf16"),
+        forward=Forward(stack, depth, is_packed=spec.layout == "packed", autocast=spec.precision == "bf16"),
         train=prepared.train,
         dev=prepared.dev,
         metric_names=prepared.data.task.metrics,

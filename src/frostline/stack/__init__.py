@@ -6,17 +6,27 @@ is called; to stop below some, that forward is left as soon as the state is ther
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from frostline.errors import FrostlineError, check_between
-from frostline.stack.structure import NoDepthError, Structure, find_structure, passing_through
+from frostline.stack.packing import NAME as PACKED_ATTENTION
+from frostline.stack.packing import Reading, can_read_one_token, first_position, reading
+from frostline.stack.structure import (
+    HeadReads,
+    NoDepthError,
+    Structure,
+    find_structure,
+    observe_reading,
+    passing_through,
+)
 
 __all__ = ["FrozenMovedError", "NoDepthError", "Stack"]
 
@@ -43,6 +53,27 @@ class Stack:
     def structure(self) -> Structure:
         """What stands below, in and above the layers; a NoDepthError where there is no depth to speak of."""
         return find_structure(self.model)
+
+    @functools.cached_property
+    def head_reads(self) -> HeadReads:
+        """Which token's state the head reads."""
+        return observe_reading(self.model, self._layers, self.structure.output_length)
+
+    @functools.cached_property
+    def first_position(self) -> int:
+        """Position of a row's first token, where rows can be packed."""
+        position = first_position(self.model.config)
+        assert position is not None, "only a family that can be packed is"
+        return position
+
+    @functools.cached_property
+    def can_read_one_token(self) -> bool:
+        """The head reads the first token alone, and the top layer can be called with that one alone."""
+        return self.head_reads == "first" and can_read_one_token(self.model.config)
+
+    def allow_packing(self) -> None:
+        """From here on attention can take packed rows."""
+        self.model.set_attn_implementation(PACKED_ATTENTION)
 
     @property
     def device(self) -> torch.device:
@@ -121,7 +152,7 @@ class Stack:
                 return self.logits(inputs)
             # Handed in at the first real layer, above whatever the model does between two layers (TRAPS 27).
             handle = layers[depth].register_forward_pre_hook(
-                lambda _module, args, kwargs: _with_state(args, kwargs, state), with_kwargs=True
+                lambda _module, args, kwargs: _with_state(args, kwargs, state), with_kwargs=True, prepend=True
             )
             try:
                 return self.logits(inputs)
@@ -135,6 +166,24 @@ class Stack:
     def state_between(self, start: int, state: Tensor, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
         """The state after `depth` layers, from the one after `start` layers."""
         return state if start == depth else self._state(depth, lambda: self.logits_from(start, state, inputs))
+
+    @contextlib.contextmanager
+    def top_layer_on(self, tokens: Tensor) -> Iterator[None]:
+        """While this lasts, the top layer computes these tokens only (of all in the packed row)."""
+        top = Reading()
+
+        def narrow(
+            _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> tuple[tuple[object, ...], dict[str, object]]:
+            top.states = _first(args or tuple(kwargs.values()))
+            return _with_state(args, kwargs, top.states[:, tokens])
+
+        handle = self._layers[-1].register_forward_pre_hook(narrow, with_kwargs=True)
+        try:
+            with reading(top):
+                yield
+        finally:
+            handle.remove()
 
     def _state(self, depth: int, forward: Callable[[], Tensor]) -> Tensor:
         layers, seen = self._layers, list[Tensor]()

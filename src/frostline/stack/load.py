@@ -26,6 +26,7 @@ from transformers.utils import logging as library_logging
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.stack import Stack
+from frostline.stack.packing import first_position
 
 # What a configuration says of the task or the library rather than of the pretrained model.
 _NOT_OF_THE_MODEL = {
@@ -45,6 +46,8 @@ class Pretrained:
     epochs: int
     """the paper's number for this family"""
     pair_joiner: str | None
+    is_packable: bool
+    """the rows of a batch can go through the layers as one row"""
     parameters_above: Mapping[int | None, int]
     """what trains above each depth, with a head for two classes; None: all there are"""
     tokenizer: PreTrainedTokenizerBase
@@ -66,6 +69,7 @@ def describe(name: str) -> Pretrained:
         epochs=10 if model.config.model_type == "roberta" else 3,
         # A tokenizer without a separator would run the two texts of a pair into each other.
         pair_joiner=None if tokenizer.sep_token else "\n",
+        is_packable=first_position(model.config) is not None,
         parameters_above=parameters,
         tokenizer=tokenizer,
     )

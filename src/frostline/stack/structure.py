@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from frostline.errors import UsageError
+from frostline.stack.packing import packed
+
+HeadReads = Literal["first", "last", "all"]
 
 
 class NoDepthError(UsageError):
@@ -71,16 +74,24 @@ def passing_through(layers: nn.ModuleList, n_passed: int, output_length: int | N
             layers[index] = layer
 
 
+@contextlib.contextmanager
+def _in_eval(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; then every module has its own mode back, frozen ones in a training model too."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def find_structure(model: PreTrainedModel) -> Structure:
     """The structure of a model, or a NoDepthError that says why it has none to cut."""
     name, layers = find_layers(model)
-    was_training = model.training
-    model.eval()
-    try:
+    with _in_eval(model):
         output_length, state = _observe_last_layer(model, layers)
         above_parameters, above_modules = _observe_head(model, layers, output_length, state)
-    finally:
-        model.train(was_training)
     layer_parameters = tuple(
         tuple(f"{name}.{i}.{p}" for p, _ in layer.named_parameters()) for i, layer in enumerate(layers)
     )
@@ -112,6 +123,20 @@ def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     return next((n, m) for n, m in fitting.items() if isinstance(m, nn.ModuleList))
 
 
+def observe_reading(model: PreTrainedModel, layers: nn.ModuleList, output_length: int | None) -> HeadReads:
+    """Which of a row's tokens the logits depend on above the last layer: the gradient tells."""
+    with _in_eval(model):
+        _, state = _observe_last_layer(model, layers)
+        with passing_through(layers, len(layers), output_length) as stand_ins, torch.enable_grad():
+            stand_ins[-1].state = state = state.detach().requires_grad_()
+            logits = _logits_of_a_row(model)
+            # Weighted, so that classes whose weights cancel out do not hide a token.
+            weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
+            (gradient,) = torch.autograd.grad((logits * weights).sum(), [state])
+    first, last = (bool(gradient[:, place].any()) for place in (0, -1))
+    return "all" if first == last else "first" if first else "last"
+
+
 def _is_homogeneous(module: nn.Module) -> bool:
     if not isinstance(module, nn.ModuleList) or len(module) == 0:
         return False
@@ -125,7 +150,8 @@ def _logits_of_a_row(model: PreTrainedModel) -> Tensor:
     token = next(i for i in range(3, 6) if i != pad)
     model.config.pad_token_id = None
     try:
-        logits = model(input_ids=torch.full((1, 2), token, dtype=torch.long, device=model.device)).logits
+        with packed(None):
+            logits = model(input_ids=torch.full((1, 2), token, dtype=torch.long, device=model.device)).logits
     finally:
         model.config.pad_token_id = pad
     assert isinstance(logits, Tensor)
@@ -164,7 +190,8 @@ def _observe_head(
                 handles.append(module.register_forward_pre_hook(_note_call(called, name, is_above)))
         try:
             model.requires_grad_(True)
-            logits = _logits_of_a_row(model)
+            with torch.enable_grad():
+                logits = _logits_of_a_row(model)
             gradients = torch.autograd.grad(logits.sum(), list(parameters.values()), allow_unused=True)
         finally:
             for handle in handles:

@@ -1,0 +1,167 @@
+"""The rows of a batch in one row of tokens: no padding in any linear layer, and attention within each row only.
+
+Attention goes through a function registered with transformers' attention interface. It pads queries, keys and values
+for the moment of the product, which is a few percent of a layer's work, and un-pads what comes out. Outside of
+`packed(…)` it is the library's own sdpa attention.
+
+Where the head reads one token of each row, the top layer need only compute that one: it is called with those tokens
+alone, and here keys and values are projected from all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME = "frostline_packed"
+
+# Families whose attention goes through the interface, and where their positions start.
+_FIRST_POSITION: dict[str, Callable[[PreTrainedConfig], int]] = {
+    "bert": lambda _: 0,
+    "gpt2": lambda _: 0,
+    "roberta": lambda config: config.pad_token_id + 1,
+}
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the tokens of each row of a batch are."""
+
+    is_real: Tensor
+    """(batch, tokens) true where a padded batch has a token"""
+    source: Tensor
+    """(batch × tokens,) for each place of a padded batch, the place in the packed row"""
+    target: Tensor
+    """(all tokens,) for each place of the packed row, the place in a padded batch"""
+
+    @classmethod
+    def of(cls, is_real: Tensor) -> Packing:
+        """The packing of a batch with this mask."""
+        flat = is_real.reshape(-1)
+        return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0])
+
+
+@dataclass
+class Reading:
+    """What the top layer sees when it is called with one token of each row."""
+
+    states: Tensor | None = None
+    """(1, all tokens, width) input of the top layer, once it is there"""
+
+
+# Families with separate key and value projections and a norm after attention, by the names of the two projections.
+_PROJECTIONS = {"bert": ("key", "value"), "roberta": ("key", "value")}
+
+_reading: contextvars.ContextVar[Reading | None] = contextvars.ContextVar("reading", default=None)
+_current: contextvars.ContextVar[Packing | None] = contextvars.ContextVar("packing", default=None)
+
+
+def first_position(config: PreTrainedConfig) -> int | None:
+    """Position of a row's first token where the family can be packed; None where it cannot."""
+    rule = _FIRST_POSITION.get(config.model_type)
+    return None if rule is None else int(rule(config))
+
+
+def can_read_one_token(config: PreTrainedConfig) -> bool:
+    """Whether the top layer of this family can be called with one token of each row."""
+    return config.model_type in _PROJECTIONS
+
+
+@contextlib.contextmanager
+def reading(top: Reading) -> Iterator[None]:
+    """While this lasts, and once the top layer's input is noted, its attention reads all tokens from there."""
+    token = _reading.set(top)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+@contextlib.contextmanager
+def packed(packing: Packing | None) -> Iterator[None]:
+    """While this lasts, attention takes its input for one packed row; with None, for an ordinary batch again."""
+    token = _current.set(packing)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    packing = _current.get()
+    if packing is None:
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return output, None
+    top = _reading.get()
+    if top is not None and top.states is not None:
+        return _read_attention(module, query, top.states, packing, options), None
+    is_causal = options.get("is_causal")
+    is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    padded = functional.scaled_dot_product_attention(
+        _padded(query, packing),
+        _padded(key, packing),
+        _padded(value, packing),
+        attn_mask=_mask(packing, is_causal=is_causal),
+        dropout_p=options.get("dropout", 0.0),
+        scale=options.get("scaling"),
+    )
+    rows = padded.transpose(1, 2).reshape(packing.is_real.numel(), -1).index_select(0, packing.target)
+    return rows.view(1, len(rows), query.shape[1], -1), None
+
+
+def _read_attention(
+    module: nn.Module, query: Tensor, states: Tensor, packing: Packing, options: dict[str, Any]
+) -> Tensor:
+    """Attention of one query a row, (1, heads, batch, width), over all tokens of its row; (1, batch, heads, width)."""
+    _, n_heads, n_rows, width = query.shape
+    keys, values = (
+        _padded(module.get_submodule(name)(states).view(1, -1, n_heads, width).transpose(1, 2), packing)
+        for name in _PROJECTIONS[module.config.model_type]  # type: ignore[union-attr, index]
+    )
+    output = functional.scaled_dot_product_attention(
+        query[0].transpose(0, 1).unsqueeze(2),
+        keys,
+        values,
+        attn_mask=_mask(packing, is_causal=False),
+        dropout_p=options.get("dropout", 0.0),
+        scale=options.get("scaling"),
+    )
+    return output.reshape(1, n_rows, n_heads, width)
+
+
+def _padded(states: Tensor, packing: Packing) -> Tensor:
+    """(1, heads, all tokens, width) → (batch, heads, tokens, width); padding repeats a real token and is masked."""
+    _, n_heads, n_tokens, width = states.shape
+    rows = states.transpose(1, 2).reshape(n_tokens, n_heads * width).index_select(0, packing.source)
+    return rows.view(*packing.is_real.shape, n_heads, width).transpose(1, 2)
+
+
+def _mask(packing: Packing, *, is_causal: bool) -> Tensor:
+    """(batch, 1, 1 or tokens, tokens), true where a token may be looked at."""
+    keys = packing.is_real[:, None, None, :]
+    if not is_causal:
+        return keys
+    n_tokens = keys.shape[-1]
+    below = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=keys.device).tril()
+    # The diagonal stays on for padding, whose output is dropped: a row that may look at nothing gives NaN.
+    return keys & below | torch.eye(n_tokens, dtype=torch.bool, device=keys.device)
+
+
+def _library_mask(*arguments: Any, **options: Any) -> Tensor | None:
+    return None if _current.get() is not None else sdpa_mask(*arguments, **options)
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, _library_mask)
