@@ -9,11 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from frostline import api, tasks
+from frostline import api
 from frostline.estimate import plain_loop_seconds
 from frostline.report import text
 from frostline.report.terminal import print_curve
 from frostline.resolve import open_curve
+from frostline.stack.load import DEMO_MODEL
 
 SETTINGS: dict[str, Any] = {
     "max_train": 768,
@@ -28,21 +29,18 @@ SETTINGS: dict[str, Any] = {
 
 def run_demo(console: Console, out: Path, *, workers: int | None, as_json: bool) -> None:
     """Draws the demo's curve and says where to look and what it saved."""
-    model = str(tasks.demo_model_folder())
     settings = {**SETTINGS, "out": out, "workers": workers}
-    study = api.curve(model, "rotten-tomatoes", **settings)
+    study = api.curve(DEMO_MODEL, "rotten-tomatoes", **settings)
     if as_json:
         sys.stdout.write(json.dumps(study.to_json(), indent=2, allow_nan=False) + "\n")
         return
     print_curve(console, study)
     console.print(f"To look at: {out / 'curve.svg'}, {out / 'curve.md'}, {out / 'curve.json'}, {out / 'runs'}")
-    _say_what_it_saved(console, model, settings, study.cost.wall_seconds, is_fresh=study.runs.reused == 0)
+    _say_what_it_saved(console, settings, study.cost.wall_seconds, is_fresh=study.runs.reused == 0)
 
 
-def _say_what_it_saved(
-    console: Console, model: str, settings: dict[str, Any], wall_seconds: float, *, is_fresh: bool
-) -> None:
-    request, options = api.make_request(model, "rotten-tomatoes", settings)
+def _say_what_it_saved(console: Console, settings: dict[str, Any], wall_seconds: float, *, is_fresh: bool) -> None:
+    request, options = api.make_request(DEMO_MODEL, "rotten-tomatoes", settings)
     plain = plain_loop_seconds(open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes))
     ours = f"this took {text.duration(wall_seconds)}" if is_fresh else "most of it was in the store"
     console.print(

@@ -12,7 +12,7 @@ from frostline.report import text
 from frostline.resolve import Opened
 from frostline.run import Pace, Runner
 from frostline.serial import Record
-from frostline.sweep import line_search_specs, replicates
+from frostline.sweep import all_specs
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
@@ -47,7 +47,7 @@ class Estimate(Record):
 def estimate(opened: Opened, n_workers: int) -> Estimate:
     """Runs, minutes and bytes that a curve still takes."""
     resolved = opened.resolved
-    specs = all_specs(opened)
+    specs = all_specs(opened.resolved)
     missing = [spec for spec in specs if opened.store.get(spec.key) is None]
     cached = {spec.strategy for spec in missing if spec.is_cached}
     return Estimate(
@@ -63,13 +63,7 @@ def plain_loop_seconds(opened: Opened) -> float:
     """Time of the same runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
     threads = len(os.sched_getaffinity(0))
     changes = {"is_cached": False, "frozen_dropout": True, "layout": "padded", "threads": threads}
-    return _seconds(opened, [spec.replace(**changes) for spec in all_specs(opened)])
-
-
-def all_specs(opened: Opened) -> list[RunSpec]:
-    """The runs of a curve; the rate, which the line search has yet to choose, does not change their cost."""
-    groups = replicates(opened.resolved, opened.resolved.asked.learning_rates[0])
-    return [*line_search_specs(opened.resolved), *(spec for specs in groups.values() for spec in specs)]
+    return _seconds(opened, [spec.replace(**changes) for spec in all_specs(opened.resolved)])
 
 
 def _seconds(opened: Opened, specs: Sequence[RunSpec]) -> float:

@@ -110,7 +110,7 @@ class CurveSpec(Record):
     """A curve as asked for. Fields left None are settled before the first run and kept on resume."""
 
     model: str
-    """a Hub name or a folder"""
+    """a Hub name, a folder, or all-MiniLM-L6-v2 of the `demo` extra"""
     task: TaskSpec
     """the data"""
     frozen: tuple[int, ...] | None = None

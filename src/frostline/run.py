@@ -101,9 +101,10 @@ class Runner:
             training = _training(spec, plan, stack, prepared, lambda _: None)
             stack.apply(plan.phases[0].trained)
             stack.train(frozen_dropout=spec.frozen_dropout)
-            descent = Descent(training, spec.epochs)
-            batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
-            seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
+            with _spared(training):
+                descent = Descent(training, spec.epochs)
+                batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
+                seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
             evaluating = _seconds(lambda: predict(training.forward, prepared.dev))
         # The first step pays for what the library sets up.
         return Pace(statistics.median(seconds[1:]), evaluating / len(prepared.dev.encoded))
@@ -212,10 +213,20 @@ def _train_as_planned(training: Training, plan: Plan) -> Trained:
     (phase,) = plan.phases
     stack.apply(phase.trained)
     before = stack.digest(phase.trained)
-    trained = train(training, phase)
+    with _spared(training):
+        trained = train(training, phase)
     if stack.digest(phase.trained) != before:
         raise FrozenMovedError("a frozen parameter or buffer changed in training; the result is not kept")
     return trained
+
+
+def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
+    """Spares the optimizer the rows of the embedding matrix that cannot move; a plain run is spared nothing."""
+    spec = training.spec
+    if spec.weight_decay or spec.frozen_dropout or training.forward.depth is not None:
+        return contextlib.nullcontext()
+    tokens = [torch.from_numpy(split.encoded.tokens) for split in (training.train, training.dev)]
+    return training.forward.stack.vocabulary_cut_to(torch.cat(tokens))
 
 
 def _train_score(training: Training) -> float:

@@ -86,8 +86,12 @@ class Sweep:
     n_reused: int = 0
     crashes: list[Crash] = field(default_factory=list)
 
+    def announce(self, specs: Sequence[RunSpec]) -> None:
+        """Counts runs as to be done, before `run` is called with them or with others of the same cost."""
+        self.progress.start(sum(units(spec, self.n_layers) for spec in specs), [label(spec) for spec in specs])
+
     def run(self, specs: Sequence[RunSpec]) -> dict[str, RunResult]:
-        """The results of the specs by key; those that crashed are absent and noted in `crashes`."""
+        """The results of announced specs by key; those that crashed are absent and noted in `crashes`."""
         found = {} if self.rerun == "always" else {s.key: r for s in specs if (r := self.store.get(s.key)) is not None}
         for path, reason in self.store.damaged.items():
             self.progress.note(f"not used: {reason}; {path.name} is run again")
@@ -96,7 +100,7 @@ class Sweep:
         if missing and self.rerun == "never":
             raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
         self.n_reused += len(found)
-        self.progress.start(sum(units(spec, self.n_layers) for spec in missing), [label(spec) for spec in missing])
+        self.progress.drop(sum(units(result.spec, self.n_layers) for result in found.values()), len(found))
         for outcome in self.executor.run(missing, Teller(self.progress)):
             if isinstance(outcome, RunResult):
                 found[outcome.key] = self._keep(outcome)
@@ -128,6 +132,7 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
         for line in _plan_lines(opened):
             progress.note(line)
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        sweep.announce(all_specs(resolved))
         tried, rate = _line_search(sweep, resolved)
         groups = replicates(resolved, rate)
         results = sweep.run([spec for specs in groups.values() for spec in specs])
@@ -146,7 +151,9 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
     if alike:
         return max(alike, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
     with _executor(resolved.asked, options) as executor:
-        return _line_search(Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun), resolved)[1]
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        sweep.announce(line_search_specs(resolved))
+        return _line_search(sweep, resolved)[1]
 
 
 def _executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:
@@ -161,6 +168,12 @@ def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
     if len(rates) == 1:
         return []
     return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
+
+
+def all_specs(resolved: ResolvedCurve) -> list[RunSpec]:
+    """All runs of a curve; the rate, which the line search has yet to choose, does not change their cost."""
+    groups = replicates(resolved, resolved.asked.learning_rates[0])
+    return [*line_search_specs(resolved), *(spec for specs in groups.values() for spec in specs)]
 
 
 def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[RunSpec]]:

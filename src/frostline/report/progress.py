@@ -54,6 +54,11 @@ class Tally:
         self.n_crashed += 1
         self.total_units -= units
 
+    def drop(self, units: float, n_runs: int) -> None:
+        """Count runs as not to be done after all."""
+        self.total_units -= units
+        self.n_runs -= n_runs
+
     def seconds_left(self) -> float | None:
         """Time for the units left at the rate of those done since the start; None before the first is done."""
         if self._started_at is None or self.done_units <= 0:
@@ -87,6 +92,11 @@ class Progress(ABC):
         """Runs are to be done, costing so many units together; a second call adds to the first."""
         with self._lock:
             self._tally.add(total_units, len(labels))
+
+    def drop(self, units: float, n_runs: int) -> None:
+        """Runs that were to be done are not: they were found."""
+        with self._lock:
+            self._tally.drop(units, n_runs)
 
     @abstractmethod
     def run_started(self, label: str) -> None:

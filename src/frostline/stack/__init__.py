@@ -20,6 +20,7 @@ from frostline.errors import FrostlineError, check_between
 from frostline.stack.packing import NAME as PACKED_ATTENTION
 from frostline.stack.packing import Reading, can_read_one_token, first_position, reading
 from frostline.stack.structure import (
+    PROBED_TOKENS,
     HeadReads,
     NoDepthError,
     Structure,
@@ -166,6 +167,33 @@ class Stack:
     def state_between(self, start: int, state: Tensor, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
         """The state after `depth` layers, from the one after `start` layers."""
         return state if start == depth else self._state(depth, lambda: self.logits_from(start, state, inputs))
+
+    @contextlib.contextmanager
+    def vocabulary_cut_to(self, tokens: Tensor) -> Iterator[None]:
+        """While this lasts, the embedding matrix has only the rows of these tokens; then all rows are back.
+
+        The row of a token that never occurs has no gradient and, without weight decay, never moves; leaving it out
+        spares the optimizer most of the matrix and changes nothing else.
+        """
+        embedding = self.model.get_input_embeddings()
+        whole = embedding.weight
+        kept = torch.cat([tokens.to(whole.device).unique(), torch.arange(PROBED_TOKENS, device=whole.device)])
+        padding = embedding.padding_idx
+        if padding is not None:
+            kept = torch.cat([kept, kept.new_tensor([padding])])
+        kept = kept.unique()
+        places = torch.full((len(whole),), -1, device=whole.device)  # a token that was not announced is an error
+        places[kept] = torch.arange(len(kept), device=whole.device)
+        embedding.weight = nn.Parameter(whole.detach()[kept], requires_grad=whole.requires_grad)
+        embedding.padding_idx = None if padding is None else int(places[padding])
+        handle = embedding.register_forward_pre_hook(lambda _module, args: (places[args[0]], *args[1:]))
+        try:
+            yield
+        finally:
+            handle.remove()
+            with torch.no_grad():
+                whole[kept] = embedding.weight
+            embedding.weight, embedding.padding_idx = whole, padding
 
     @contextlib.contextmanager
     def top_layer_on(self, tokens: Tensor) -> Iterator[None]:

@@ -27,6 +27,10 @@ from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.stack import Stack
 from frostline.stack.packing import first_position
+from frostline.tasks import demo_model_folder
+
+DEMO_MODEL = "all-MiniLM-L6-v2"
+"""The model of the `demo` extra."""
 
 # What a configuration says of the task or the library rather than of the pretrained model.
 _NOT_OF_THE_MODEL = {
@@ -75,6 +79,12 @@ def describe(name: str) -> Pretrained:
     )
 
 
+def located(name: str) -> str:
+    """Where a model is loaded from: the demo model by its name from its package, every other from where it says."""
+    is_demo = name == DEMO_MODEL and not Path(name).is_dir()
+    return str(demo_model_folder()) if is_demo else name
+
+
 def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_token_id: int | None) -> PreTrainedModel:
     """The pretrained model with a new head drawn from `head_seed`; one output, for regression, without label names."""
     settings: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
@@ -93,7 +103,7 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
 def load_config(name: str) -> PreTrainedConfig:
     """The model's configuration."""
     with quiet(), one_line_errors(name):
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(located(name))
     assert isinstance(config, PreTrainedConfig)
     return config
 
@@ -101,7 +111,7 @@ def load_config(name: str) -> PreTrainedConfig:
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The model's tokenizer, with a pad token (decoders often have none: the end token serves)."""
     with quiet(), one_line_errors(name):
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(located(name))
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -136,7 +146,7 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         torch.manual_seed(head_seed)
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+            located(name), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **settings
         )
     assert isinstance(model, PreTrainedModel)
     return model, {str(key) for key in info["missing_keys"]} | {str(item[0]) for item in info["mismatched_keys"]}
@@ -149,7 +159,7 @@ def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer
         if parameter not in missing:
             digest.update(f"{parameter}{tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
-    raw, _ = PreTrainedConfig.get_config_dict(name)
+    raw, _ = PreTrainedConfig.get_config_dict(located(name))
     config = {field: value for field, value in raw.items() if field not in _NOT_OF_THE_MODEL}
     vocabulary = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
     return key_of({"weights": digest.hexdigest(), "config": config, "tokenizer": vocabulary})

