@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,9 +16,22 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, BertConfig, GPT2Config, PreTrainedConfig, PreTrainedTokenizerFast, RobertaConfig
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    GPT2Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+)
 
-from frostline.stack.load import quiet
+from frostline import tasks
+from frostline.records import Kind, RunSpec
+from frostline.stack import Stack
+from frostline.stack.load import describe, quiet
+from frostline.tasks import Rows
 
 Family = Literal["bert", "roberta", "gpt2"]
 FAMILIES: tuple[Family, ...] = ("bert", "roberta", "gpt2")
@@ -42,7 +55,9 @@ def make_model(
     config = _config(family, n_layers, dropout, initializer_range)
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(seed)
-        AutoModel.from_config(config).save_pretrained(folder)
+        model = AutoModel.from_config(config)
+        _draw_all(model)
+        model.save_pretrained(folder)
     make_tokenizer(family).save_pretrained(folder)
     return folder
 
@@ -73,28 +88,84 @@ def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
     )
 
 
-def make_task(
-    path: Path,
-    *,
-    n_rows: int = 64,
-    kind: Literal["classification", "regression"] = "classification",
-    is_pair: bool = False,
-    seed: int = 0,
-) -> Path:
-    """A CSV whose label follows from one word of each text; texts of uneven length."""
+def make_stack(
+    family: Family = "bert", *, n_layers: int = 2, n_outputs: int = 2, dropout: float = 0.1, seed: int = 0
+) -> Stack:
+    """A model with a head for `n_outputs` classes (1: regression), never saved."""
+    config = _config(family, n_layers, dropout, initializer_range=0.5)
+    config.num_labels = n_outputs
+    config.pad_token_id = pad_token_of(make_tokenizer(family))
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_config(config)
+        _draw_all(model)
+    return Stack(model)
+
+
+def pad_token_of(tokenizer: PreTrainedTokenizerFast) -> int:
+    """The tokenizer's pad token; a decoder's, which has none, gets the end token for it."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return int(tokenizer.pad_token_id)
+
+
+def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0) -> Rows:
+    """Rows whose label follows from one word of each text: 1 or 1.0 where it is a good word; texts of uneven length."""
     rng = np.random.default_rng(seed)
     fillers = WORDS[6:]
+    texts: list[str] = []
+    pairs: list[str] = []
+    for number in range(n_rows):
+        words = list(rng.choice(fillers, size=int(rng.integers(1, 9))))
+        words.insert(int(rng.integers(len(words) + 1)), str(rng.choice(NEGATIVE if number % 2 else POSITIVE)))
+        texts.append(" ".join(words))
+        if is_pair:
+            pairs.append(" ".join(rng.choice(fillers, size=int(rng.integers(1, 5)))))
+    is_good = 1 - np.arange(n_rows) % 2
+    labels = is_good if kind == "classification" else 2.0 * is_good - 1.0
+    return Rows(ids=np.arange(n_rows), texts=texts, pairs=pairs if is_pair else None, labels=labels)
+
+
+def make_task(
+    path: Path, *, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0
+) -> Path:
+    """The rows of `make_rows` as a CSV with the columns text, text_pair (of pairs) and label."""
+    rows = make_rows(n_rows=n_rows, kind=kind, is_pair=is_pair, seed=seed)
+    names = ("bad", "good")
+    written = [names[int(y)] if kind == "classification" else str(y) for y in rows.labels]
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["text", "text_pair", "label"] if is_pair else ["text", "label"])
-        for number in range(n_rows):
-            is_good = number % 2 == 0
-            words = list(rng.choice(fillers, size=int(rng.integers(1, 9))))
-            words.insert(int(rng.integers(len(words) + 1)), str(rng.choice(POSITIVE if is_good else NEGATIVE)))
-            label = ("good" if is_good else "bad") if kind == "classification" else f"{1.0 if is_good else -1.0}"
-            pair = [" ".join(rng.choice(fillers, size=int(rng.integers(1, 5))))] if is_pair else []
-            writer.writerow([" ".join(words), *pair, label])
+        writer.writerow(["text", "label"] if rows.pairs is None else ["text", "text_pair", "label"])
+        columns = [rows.texts, written] if rows.pairs is None else [rows.texts, rows.pairs, written]
+        writer.writerows(zip(*columns, strict=True))
     return path
+
+
+def make_spec(model: Path, task: Path, **changes: Any) -> RunSpec:
+    """The settled spec of one run of a model folder on a file; fields as in `changes`, else a short full run."""
+    settled = tasks.resolve(tasks.parse(str(task)))
+    pretrained = describe(str(model))
+    spec = RunSpec(
+        model=str(model),
+        model_fingerprint=pretrained.fingerprint,
+        task=settled,
+        data_fingerprint=tasks.load(settled).fingerprint,
+        strategy="full",
+        learning_rate=1e-2,
+        epochs=2,
+        batch_size=8,
+        seed=0,
+        is_cached=False,
+        pair_joiner=pretrained.pair_joiner if settled.text_pair else None,
+    )
+    return spec.replace(**changes)
+
+
+def _draw_all(model: PreTrainedModel) -> None:
+    """Draws biases and norms too, which otherwise start at 0 and 1: a lost one would go unnoticed."""
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.data += 0.2 * torch.randn_like(parameter)
 
 
 def _config(family: Family, n_layers: int, dropout: float, initializer_range: float) -> PreTrainedConfig:

@@ -6,6 +6,7 @@ script, so a plain script or a notebook may call frostline. One that dies is one
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -35,6 +36,7 @@ class LocalProcesses:
         self._environment["TOKENIZERS_PARALLELISM"] = "false"
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
+        self._watchers: list[threading.Thread] = []
         self._is_closed = threading.Event()
 
     def __enter__(self) -> Self:
@@ -44,7 +46,11 @@ class LocalProcesses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._is_closed.set()
         for worker in self._workers:
-            worker.stop()
+            worker.kill()
+        for watcher in self._watchers:  # each sees its process dead and ends
+            watcher.join()
+        for worker in self._workers:
+            worker.close()
 
     def run(self, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
         """One outcome a spec, as they finish."""
@@ -52,7 +58,8 @@ class LocalProcesses:
         outcomes: queue.Queue[RunResult | Crash] = queue.Queue()
         for index in range(min(self._n_workers, len(specs))):
             arguments = (index, waiting, outcomes, listener)
-            threading.Thread(target=self._serve, args=arguments, daemon=True).start()
+            self._watchers.append(threading.Thread(target=self._serve, args=arguments, daemon=True))
+            self._watchers[-1].start()
         for _ in specs:
             yield outcomes.get()
 
@@ -68,6 +75,7 @@ class LocalProcesses:
             listener.started(spec)
             outcome = self._workers[index].run(spec, listener)
             if self._workers[index].is_dead and not self._is_closed.is_set():
+                self._workers[index].close()
                 self._workers[index] = _Worker(self._arguments, self._environment)
             outcomes.put(outcome)
 
@@ -109,11 +117,17 @@ class _Worker:
             listener.epoch(spec, EpochRecord.from_json(message["epoch"]))
         return self._death(spec)
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Ends the process, whatever it is doing."""
         self._process.kill()
         self._process.wait()
-        self._errors.close()
+
+    def close(self) -> None:
+        """Lets go of what belongs to a dead process."""
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):  # a spec it no longer took
+                stream.close()
 
     def _death(self, spec: RunSpec) -> Crash:
         code = self._process.wait()
