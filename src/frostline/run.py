@@ -225,8 +225,10 @@ def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
     spec = training.spec
     if spec.weight_decay or spec.frozen_dropout or training.forward.depth is not None:
         return contextlib.nullcontext()
-    tokens = [torch.from_numpy(split.encoded.tokens) for split in (training.train, training.dev)]
-    return training.forward.stack.vocabulary_cut_to(torch.cat(tokens))
+    encoded = [split.encoded for split in (training.train, training.dev)]
+    padding = torch.tensor([one.padding.token for one in encoded])
+    tokens = [torch.from_numpy(one.tokens) for one in encoded]
+    return training.forward.stack.vocabulary_cut_to(torch.cat([*tokens, padding]))
 
 
 def _train_score(training: Training) -> float:

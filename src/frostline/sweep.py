@@ -20,7 +20,7 @@ from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunR
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
 from frostline.store import Store
-from frostline.strategies import Freeze, Full, Strategy
+from frostline.strategies import Freeze, Full, Strategy, parse
 
 Rerun = Literal["only-missing", "always", "never"]
 
@@ -44,7 +44,8 @@ class AllCrashedError(FrostlineError):
 
 def units(spec: RunSpec, n_layers: int) -> float:
     """Cost of a run in layer-forwards of one row: 3 a trained layer, 1 a frozen one that is not cached."""
-    n_frozen = 0 if spec.strategy == "full" else int(spec.strategy.partition(":")[2])
+    strategy = parse(spec.strategy)
+    n_frozen = strategy.n_frozen if isinstance(strategy, Freeze) else 0
     below = 0 if spec.is_cached else n_frozen
     # A little for the head and what every run pays, so that a head-only run is not free.
     return spec.epochs * (below + 3 * (n_layers - n_frozen) + 0.1)

@@ -31,7 +31,7 @@ from frostline import tasks
 from frostline.records import Kind, RunSpec
 from frostline.stack import Stack
 from frostline.stack.load import describe, quiet
-from frostline.tasks import Rows
+from frostline.tasks import Labels, Rows
 
 Family = Literal["bert", "roberta", "gpt2"]
 FAMILIES: tuple[Family, ...] = ("bert", "roberta", "gpt2")
@@ -39,7 +39,9 @@ FAMILIES: tuple[Family, ...] = ("bert", "roberta", "gpt2")
 WORDS = ("good", "great", "fine", "bad", "poor", "dull", "a", "the", "film", "plot", "is", "was", "and", "not", "so")
 POSITIVE = WORDS[:3]
 NEGATIVE = WORDS[3:6]
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[END]")
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_END = "[END]"
+_VOCABULARY = (*_SPECIAL, *WORDS, _END)
 
 
 def make_model(
@@ -64,13 +66,13 @@ def make_model(
 
 def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
     """A word-level tokenizer with the special tokens of a family."""
-    inner = Tokenizer(WordLevel({word: number for number, word in enumerate((*_SPECIAL, *WORDS))}, unk_token="[UNK]"))
+    inner = Tokenizer(WordLevel({word: number for number, word in enumerate(_VOCABULARY)}, unk_token="[UNK]"))
     inner.pre_tokenizer = WhitespaceSplit()
     if family == "gpt2":
         return PreTrainedTokenizerFast(
             tokenizer_object=inner,
             unk_token="[UNK]",
-            eos_token="[END]",
+            eos_token=_END,
             model_input_names=["input_ids", "attention_mask"],
         )
     pair = "[CLS] $A [SEP] $B:1 [SEP]:1" if family == "bert" else "[CLS] $A [SEP] [SEP] $B [SEP]"
@@ -121,8 +123,8 @@ def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool 
         texts.append(" ".join(words))
         if is_pair:
             pairs.append(" ".join(rng.choice(fillers, size=int(rng.integers(1, 5)))))
-    is_good = 1 - np.arange(n_rows) % 2
-    labels = is_good if kind == "classification" else 2.0 * is_good - 1.0
+    is_good = 1 - np.arange(n_rows, dtype=np.int64) % 2
+    labels: Labels = is_good if kind == "classification" else is_good.astype(np.float64) * 2 - 1
     return Rows(ids=np.arange(n_rows), texts=texts, pairs=pairs if is_pair else None, labels=labels)
 
 
@@ -169,10 +171,9 @@ def _draw_all(model: PreTrainedModel) -> None:
 
 
 def _config(family: Family, n_layers: int, dropout: float, initializer_range: float) -> PreTrainedConfig:
-    n_words = len(_SPECIAL) + len(WORDS)
     if family == "gpt2":
         return GPT2Config(
-            vocab_size=n_words,
+            vocab_size=len(_VOCABULARY),
             n_positions=40,
             n_embd=8,
             n_layer=n_layers,
@@ -180,12 +181,12 @@ def _config(family: Family, n_layers: int, dropout: float, initializer_range: fl
             resid_pdrop=dropout,
             embd_pdrop=dropout,
             attn_pdrop=dropout,
-            bos_token_id=4,
-            eos_token_id=4,
+            bos_token_id=_VOCABULARY.index(_END),
+            eos_token_id=_VOCABULARY.index(_END),
             initializer_range=initializer_range,
         )
     sizes = {
-        "vocab_size": n_words,
+        "vocab_size": len(_VOCABULARY),
         "hidden_size": 8,
         "num_hidden_layers": n_layers,
         "num_attention_heads": 2,
