@@ -68,7 +68,9 @@ def train(
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names; without `lr` the rate is the line search's.
     """
-    strategy = "full" if str(frozen) == "full" else f"freeze:{_whole('frozen', frozen)}"
+    if str(frozen) != "full" and not str(frozen).isdecimal():
+        raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
+    strategy = "full" if str(frozen) == "full" else f"freeze:{frozen}"
     request, options = make_request(model, task, settings)
     check_new_folder(Path(save))
     with progress or make_progress(Console(stderr=True)) as told:

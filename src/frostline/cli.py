@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import typer
 from rich.console import Console
 
@@ -25,7 +23,6 @@ from frostline.serial import field_docs
 app = typer.Typer(
     name="frostline",
     help="How many of the last layers of a pretrained transformer need fine-tuning, and what training fewer costs.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -276,19 +273,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=_dashed(given), prog_name="frostline", standalone_mode=False)
+        code = app(args=_dashed(given) or ["--help"], prog_name="frostline", standalone_mode=False)
     except FrostlineError as error:
         return _fail(str(error), error.exit_code)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         return _fail(error.format_message(), EXIT_USAGE)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; finished runs are kept, the same command goes on from there", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has gone
-        return 0
     except Exception:  # noqa: BLE001 - the outer frame
         traceback.print_exc()
         return _fail("this is a fault of frostline; please report it with the lines above", EXIT_BUG)
+    if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
+        return _fail("interrupted; finished runs are kept, the same command goes on from there", code)
     return code if isinstance(code, int) else 0
 
 

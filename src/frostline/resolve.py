@@ -17,7 +17,7 @@ import torch
 
 from frostline import atomic, tasks
 from frostline.batches import Encoded, encode
-from frostline.errors import UsageError
+from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
 from frostline.records import CurveSpec, FolderIdentity, ResolvedCurve, RunSpec
@@ -150,7 +150,10 @@ def _kept(store: Store, settled: ResolvedCurve) -> ResolvedCurve:
     """What the first call with the same request settled; this one, if it is the first."""
     path = store.spec_path("curve", key_of(settled.asked.to_json()))
     atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
-    return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, DataError) as error:
+        raise DataError(f"not a resolved request: {error}; move it away to have it settled anew", path=path) from error
 
 
 def default_workers(threads: int, device: str) -> int:

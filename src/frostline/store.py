@@ -7,6 +7,7 @@ run is put again. Two processes may put the same run: the first wins. Crashes li
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,8 +86,8 @@ class Store:
     def _move_aside(self, path: Path) -> None:
         aside = self.folder / "damaged"
         aside.mkdir(exist_ok=True)
-        number = sum(1 for _ in aside.glob(f"{path.stem}*"))
-        path.rename(aside / f"{path.stem}-{number}.json")
+        names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
+        path.rename(next(name for name in names if not name.exists()))
 
 
 def _sealed(record: Record) -> str:
@@ -98,10 +99,11 @@ def _opened(path: Path) -> Any:
     """The content of a sealed file; a DataError where it is not what was written."""
     try:
         sealed = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        if not isinstance(sealed, dict) or set(sealed) != {"checksum", "content"}:
+            raise DataError("not a frostline record", path=path)
+        checksum = key_of(sealed["content"])
+    except (OSError, ValueError) as error:  # not UTF-8, not JSON, or JSON with a NaN
         raise DataError(f"not readable as a frostline record: {error}", path=path) from error
-    if not isinstance(sealed, dict) or set(sealed) != {"checksum", "content"}:
-        raise DataError("not a frostline record", path=path)
-    if key_of(sealed["content"]) != sealed["checksum"]:
+    if checksum != sealed["checksum"]:
         raise DataError("its checksum does not fit its content; it was damaged or edited", path=path)
     return sealed["content"]

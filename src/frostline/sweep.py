@@ -150,7 +150,7 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
     rate = probe.learning_rate
     alike = [r for r in opened.store.results() if r.spec.replace(learning_rate=rate).key == probe.key]
     if alike:
-        return max(alike, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
+        return best_rate(alike)
     with _executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(line_search_specs(resolved))
@@ -158,9 +158,20 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
 
 
 def _executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:
-    n_workers = options.n_workers or default_workers(request.threads, pick_device(request.device))
-    check_between("workers", n_workers, 1, 1024)
+    n_workers = workers(request, options)
     return LocalProcesses(n_workers, threads=request.threads, max_cache_bytes=options.max_cache_bytes)
+
+
+def workers(request: CurveSpec, options: SweepOptions) -> int:
+    """How many runs are done at a time."""
+    if options.n_workers is None:
+        return default_workers(request.threads, pick_device(request.device))
+    return check_between("workers", options.n_workers, 1, 1024)
+
+
+def best_rate(searched: Sequence[RunResult]) -> float:
+    """The rate of the best score; of equal ones, the lowest."""
+    return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
 
 
 def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -31,69 +31,70 @@ class LocalProcesses:
     """An executor of `n_workers` processes; use it as a context manager, they start at once and end with it."""
 
     def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
-        self._arguments = [str(max_cache_bytes)]
+        self._max_cache_bytes = max_cache_bytes
         self._environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
         self._environment["TOKENIZERS_PARALLELISM"] = "false"
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
-        self._watchers: list[threading.Thread] = []
+        self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._watchers = ThreadPoolExecutor(n_workers)
         self._is_closed = threading.Event()
 
     def __enter__(self) -> Self:
-        self._workers = [_Worker(self._arguments, self._environment) for _ in range(self._n_workers)]
+        for index in range(self._n_workers):
+            self._workers.append(self._new_worker())
+            self._idle.put(index)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._is_closed.set()
         for worker in self._workers:
             worker.kill()
-        for watcher in self._watchers:  # each sees its process dead and ends
-            watcher.join()
+        self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
 
     def run(self, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
         """One outcome a spec, as they finish."""
-        waiting = deque(specs)
-        outcomes: queue.Queue[RunResult | Crash] = queue.Queue()
-        for index in range(min(self._n_workers, len(specs))):
-            arguments = (index, waiting, outcomes, listener)
-            self._watchers.append(threading.Thread(target=self._serve, args=arguments, daemon=True))
-            self._watchers[-1].start()
-        for _ in specs:
-            yield outcomes.get()
+        for watched in as_completed([self._watchers.submit(self._do, spec, listener) for spec in specs]):
+            yield watched.result()
 
-    def _serve(
-        self, index: int, waiting: deque[RunSpec], outcomes: queue.Queue[RunResult | Crash], listener: Listener
-    ) -> None:
-        """Gives one worker's place its runs, until none is left."""
-        while not self._is_closed.is_set():
-            try:
-                spec = waiting.popleft()
-            except IndexError:
-                return
+    def _do(self, spec: RunSpec, listener: Listener) -> RunResult | Crash:
+        """What came of a spec in one worker's place; there are as many places as watching threads."""
+        index = self._idle.get()
+        try:
             listener.started(spec)
-            outcome = self._workers[index].run(spec, listener)
+            return self._workers[index].run(spec, listener)
+        finally:
             if self._workers[index].is_dead and not self._is_closed.is_set():
                 self._workers[index].close()
-                self._workers[index] = _Worker(self._arguments, self._environment)
-            outcomes.put(outcome)
+                self._workers[index] = self._new_worker()
+            self._idle.put(index)
+
+    def _new_worker(self) -> _Worker:
+        return _Worker(self._max_cache_bytes, self._environment)
 
 
 class _Worker:
-    """One process."""
+    """One process. Answers have a pipe of their own: whatever a library prints goes to a log."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "frostline.executors.worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment,
-            text=True,
-            encoding="utf-8",
-        )
+    def __init__(self, max_cache_bytes: int, environment: dict[str, str]) -> None:
+        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        answers, far_end = os.pipe()
+        self._answers: IO[str] = os.fdopen(answers, encoding="utf-8")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "frostline.executors.worker", str(max_cache_bytes), str(far_end)],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(far_end,),
+                env=environment,
+                text=True,
+                encoding="utf-8",
+            )
+        finally:
+            os.close(far_end)
 
     @property
     def is_dead(self) -> bool:
@@ -102,13 +103,12 @@ class _Worker:
     def run(self, spec: RunSpec, listener: Listener) -> RunResult | Crash:
         """What came of a spec."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(spec.to_json()) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             return self._death(spec)
-        for line in self._process.stdout:
+        for line in self._answers:
             message: dict[str, Any] = json.loads(line)
             if "result" in message:
                 return RunResult.from_json(message["result"])
@@ -118,26 +118,27 @@ class _Worker:
         return self._death(spec)
 
     def kill(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Ends the process, whatever it is doing; who waits for its answer learns of its death."""
         self._process.kill()
-        self._process.wait()
 
     def close(self) -> None:
-        """Lets go of what belongs to a dead process."""
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):  # a spec it no longer took
-                stream.close()
+        """Ends the process and lets go of it, once nobody waits for its answer."""
+        self._process.kill()
+        self._process.wait()
+        self._answers.close()
+        self._log.close()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # a spec it died before reading
+            self._process.stdin.close()
 
     def _death(self, spec: RunSpec) -> Crash:
         code = self._process.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         hint = "; often the machine ran out of memory" if code == -signal.SIGKILL else ""
-        self._errors.seek(0)
-        error = f"the process of this run died ({how}{hint})"
+        self._log.seek(0)
         return Crash(
             spec=spec,
-            error=error,
-            traceback=self._errors.read()[-4000:],
+            error=f"the process of this run died ({how}{hint})",
+            traceback=self._log.read()[-4000:],
             circumstances=circumstances(spec.device),
         )

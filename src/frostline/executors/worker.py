@@ -1,4 +1,4 @@
-"""A worker process: specs come in on stdin, epochs and outcomes go out on stdout, one JSON object a line.
+"""A worker process: specs come in on stdin, epochs and outcomes go out on a pipe, one JSON object a line.
 
 It ends when its parent does: the end of stdin ends it, in the middle of a run too.
 """
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Does runs until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    answers = os.fdopen(int(sys.argv[2]), "w", encoding="utf-8")
     specs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(specs,), daemon=True).start()
 

@@ -140,9 +140,16 @@ class Stack:
 
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """What the whole model answers (batch, classes)."""
-        logits = self.model(**inputs, **self._always).logits
+        logits = self.model(**inputs, **self._positions(inputs), **self._always).logits
         assert isinstance(logits, Tensor)
         return logits
+
+    def _positions(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Positions from each row's first token on: left to itself, BERT or GPT-2 counts padding on the left too."""
+        mask, first = inputs.get("attention_mask"), first_position(self.model.config)
+        if mask is None or first is None or "position_ids" in inputs or bool(mask[:, 0].all()):
+            return {}
+        return {"position_ids": (mask.cumsum(1) - 1).clamp(min=0) + first}
 
     def logits_from(self, depth: int, state: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """What the model answers when the state after `depth` layers is this (batch, tokens, width)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,13 +130,17 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and no load report from the library while this lasts."""
+    """No progress bars, load reports or retries told by the libraries while this lasts."""
     level, had_bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
     library_logging.set_verbosity_error()
     library_logging.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         library_logging.set_verbosity(level)
         if had_bars:
             library_logging.enable_progress_bar()
