@@ -9,17 +9,18 @@ from typing import Any, final
 
 from rich.console import Console
 
-from frostline import strategies, tasks
+from frostline import tasks
 from frostline.analysis import Curve
-from frostline.errors import UsageError, suggestion
+from frostline.errors import UsageError, check_between, suggestion
 from frostline.estimate import Estimate, estimate
 from frostline.export import check_new_folder, save_model
 from frostline.records import CurveSpec, RunResult, RunSpec, TaskSpec
 from frostline.report.files import write_curve, write_report
 from frostline.report.progress import Progress, make_progress
-from frostline.resolve import Opened, default_out, default_workers, open_curve
+from frostline.resolve import Opened, default_out, open_curve
 from frostline.run import Runner
-from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units
+from frostline.strategies import Freeze, Full
+from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
 
 
 @final
@@ -50,9 +51,8 @@ def curve(model: str, task: str, *, progress: Progress | None = None, **settings
 def dry_run(model: str, task: str, **settings: Any) -> Estimate:
     """How many runs a curve still takes, how many minutes and bytes, from a few timed steps."""
     request, options = make_request(model, task, settings)
-    opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
-    n_workers = options.n_workers or default_workers(request.threads, opened.resolved.base.device)
-    return estimate(opened, n_workers)
+    n_workers = workers(request, options)
+    return estimate(open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes), n_workers)
 
 
 def train(
@@ -70,13 +70,13 @@ def train(
     """
     if str(frozen) != "full" and not str(frozen).isdecimal():
         raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
-    strategy = "full" if str(frozen) == "full" else f"freeze:{frozen}"
+    depth = None if str(frozen) == "full" else int(frozen)
     request, options = make_request(model, task, settings)
     check_new_folder(Path(save))
     with progress or make_progress(Console(stderr=True)) as told:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
-        rate = chosen_rate(opened, options, told)
-        spec = spec_at(opened.resolved, strategies.parse(strategy), rate)
+        strategy = Full() if depth is None else Freeze(check_between("frozen", depth, 0, opened.resolved.n_layers))
+        spec = spec_at(opened.resolved, strategy, chosen_rate(opened, options, told))
         return _train_and_save(spec, opened, told, Path(save))
 
 
@@ -119,6 +119,8 @@ def read_depths(value: str | int | Iterable[int]) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"frozen is {value!r}; write depths like 0,6-12")
+        if dash and int(last) < int(first):
+            raise UsageError(f"frozen is {value!r}: {part.strip()} runs backwards; write the lower depth first")
         depths += range(int(first), int(last or first) + 1)
     return tuple(depths)
 
@@ -145,6 +147,13 @@ def read_shares(value: str | float | Iterable[float]) -> tuple[float, ...]:
     return _numbers("keep", value)
 
 
+def _one_rate(value: str | float | Iterable[float]) -> tuple[float, ...]:
+    rates = read_rates(value)
+    if len(rates) != 1:
+        raise UsageError(f"lr is {value!r}; give one rate, or those to search as lrs")
+    return rates
+
+
 def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ...]:
     parts: Iterable[Any]
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | float) else value
@@ -169,7 +178,7 @@ _RENAMED = {"lr": "learning_rates", "lrs": "learning_rates", "workers": "n_worke
 _READERS: dict[str, Callable[[Any], Any]] = {
     "frozen": read_depths,
     "seeds": read_seeds,
-    "lr": lambda value: read_rates(float(value)),
+    "lr": _one_rate,
     "lrs": read_rates,
     "keep": read_shares,
     "out": Path,

@@ -127,15 +127,18 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
         texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
     encoded = tokenizer(texts, pairs, truncation=True, max_length=max_length, return_attention_mask=False)
     whole = tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
-    lists: list[list[int]] = encoded["input_ids"]
+    padding = Padding.of(tokenizer)
+    # Without special tokens an empty text has no token at all, and no state of its own that a head could read.
+    lists = [tokens or [padding.token] for tokens in encoded["input_ids"]]
+    types = [kinds or [padding.token_type] for kinds in encoded.get("token_type_ids", [])]
     lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
     return Encoded(
         row_ids=rows.ids,
         labels=rows.labels,
         tokens=_concatenated(lists),
-        token_types=_concatenated(encoded["token_type_ids"]) if "token_type_ids" in encoded else None,
+        token_types=_concatenated(types) if types else None,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        padding=Padding.of(tokenizer),
+        padding=padding,
         n_cut=sum(len(tokens) > max_length for tokens in whole["input_ids"]),
     )
 

@@ -25,6 +25,11 @@ def circumstances(device: str, command: tuple[str, ...] | None = None) -> Circum
     )
 
 
+def n_cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 @functools.cache
 def _versions() -> dict[str, str]:
     installed = {name: metadata.version(name) for name in _LIBRARIES}

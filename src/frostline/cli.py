@@ -6,6 +6,7 @@ Results go to standard output, progress to standard error. Every error that fros
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 import traceback
@@ -16,6 +17,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from frostline import atomic
+from frostline.analysis import Curve
 from frostline.errors import EXIT_BUG, EXIT_CRASHED_RUNS, EXIT_INTERRUPTED, EXIT_USAGE, FrostlineError
 from frostline.records import CurveSpec, TaskSpec
 from frostline.serial import field_docs
@@ -141,9 +144,9 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """One model, as a folder that `from_pretrained`, `pipeline` and `frostline predict` open."""
+    settings = _settings(locals())
     from frostline import api
 
-    settings = _settings(locals())
     result = api.train(model, task, frozen=frozen, save=save, **settings)
     if as_json:
         _print_json(result.to_json())
@@ -165,11 +168,11 @@ def predict(
     from frostline.export import predict_file
 
     rows = list(predict_file(folder, file, text=text, text_pair=text_pair))
+    written = _rows(rows, format)
     if to is None:
-        _write_rows(sys.stdout, rows, format)
-        return
-    with to.open("w", encoding="utf-8", newline="") as stream:
-        _write_rows(stream, rows, format)
+        sys.stdout.write(written)
+    else:
+        atomic.write(to, written)
 
 
 @app.command()
@@ -207,7 +210,7 @@ def demo(
     """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
     from frostline.demo import run_demo
 
-    run_demo(_console(), out, workers=workers, as_json=as_json)
+    _end(run_demo(_console(), out, workers=workers, as_json=as_json))
 
 
 def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
@@ -226,7 +229,12 @@ def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: boo
         _print_json(found.to_json())
     else:
         print_curve(_console(), found)
-    if found.runs.crashed:
+    _end(found)
+
+
+def _end(curve: Curve) -> None:
+    """Tells by the exit code that runs crashed."""
+    if curve.runs.crashed:
         raise typer.Exit(EXIT_CRASHED_RUNS)
 
 
@@ -251,13 +259,14 @@ def _print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def _write_rows(stream: Any, rows: Sequence[dict[str, str | float]], layout: str) -> None:
+def _rows(rows: Sequence[dict[str, str | float]], layout: str) -> str:
     if layout == "jsonl":
-        stream.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        return
+        return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    return stream.getvalue()
 
 
 def _dashed(arguments: Iterable[str]) -> list[str]:

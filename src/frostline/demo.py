@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from frostline import api
+from frostline.analysis import Curve
 from frostline.estimate import plain_loop_seconds
 from frostline.report import text
 from frostline.report.terminal import print_curve
@@ -27,16 +28,17 @@ SETTINGS: dict[str, Any] = {
 """Small enough for a few minutes on two cores, large enough for the paper's shape."""
 
 
-def run_demo(console: Console, out: Path, *, workers: int | None, as_json: bool) -> None:
-    """Draws the demo's curve and says where to look and what it saved."""
+def run_demo(console: Console, out: Path, *, workers: int | None, as_json: bool) -> Curve:
+    """The demo's curve; shows it, and says where to look and what it saved."""
     settings = {**SETTINGS, "out": out, "workers": workers}
     study = api.curve(DEMO_MODEL, "rotten-tomatoes", **settings)
     if as_json:
         sys.stdout.write(json.dumps(study.to_json(), indent=2, allow_nan=False) + "\n")
-        return
+        return study
     print_curve(console, study)
     console.print(f"To look at: {out / 'curve.svg'}, {out / 'curve.md'}, {out / 'curve.json'}, {out / 'runs'}")
     _say_what_it_saved(console, settings, study.cost.wall_seconds, is_fresh=study.runs.reused == 0)
+    return study
 
 
 def _say_what_it_saved(console: Console, settings: dict[str, Any], wall_seconds: float, *, is_fresh: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from frostline import atomic, tasks
 from frostline.batches import Encoded, encode
+from frostline.circumstances import n_cores
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
@@ -158,4 +158,4 @@ def _kept(store: Store, settled: ResolvedCurve) -> ResolvedCurve:
 
 def default_workers(threads: int, device: str) -> int:
     """One run a core, by the threads of a run; one run a device."""
-    return max(1, len(os.sched_getaffinity(0)) // threads) if device == "cpu" else 1
+    return max(1, n_cores() // threads) if device == "cpu" else 1

@@ -182,9 +182,9 @@ def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
     return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
 
 
-def all_specs(resolved: ResolvedCurve) -> list[RunSpec]:
-    """All runs of a curve; the rate, which the line search has yet to choose, does not change their cost."""
-    groups = replicates(resolved, resolved.asked.learning_rates[0])
+def all_specs(resolved: ResolvedCurve, rate: float | None = None) -> list[RunSpec]:
+    """All runs of a curve; a rate which the line search has yet to choose (None) does not change their cost."""
+    groups = replicates(resolved, resolved.asked.learning_rates[0] if rate is None else rate)
     return [*line_search_specs(resolved), *(spec for specs in groups.values() for spec in specs)]
 
 

@@ -94,7 +94,7 @@ def make_stack(
     family: Family = "bert", *, n_layers: int = 2, n_outputs: int = 2, dropout: float = 0.1, seed: int = 0
 ) -> Stack:
     """A model with a head for `n_outputs` classes (1: regression), never saved."""
-    config = _config(family, n_layers, dropout, initializer_range=0.5)
+    config = _config(family, n_layers, dropout, initializer_range=1.0)
     config.num_labels = n_outputs
     config.pad_token_id = pad_token_of(make_tokenizer(family))
     with torch.random.fork_rng(devices=[]), quiet():

@@ -119,12 +119,11 @@ def _mean_loss(losses: list[tuple[Tensor, int]], epoch: int) -> float:
 
 def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy for class numbers, mean squared error for values; strict about shapes (TRAPS 17)."""
-    labels = labels.to(logits.device)
     if labels.dtype == torch.int64:
-        return functional.cross_entropy(logits, labels)
+        return functional.cross_entropy(logits, labels.to(logits.device))
     if logits.shape != (len(labels), 1):
         raise FrostlineError(f"regression wants one output a row; the model gives {tuple(logits.shape)}")
-    return functional.mse_loss(logits[:, 0], labels.to(logits.dtype))
+    return functional.mse_loss(logits[:, 0], labels.to(logits.dtype).to(logits.device))
 
 
 def _optimizer(spec: RunSpec, parameters: list[torch.nn.Parameter]) -> Optimizer:

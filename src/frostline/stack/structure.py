@@ -192,7 +192,8 @@ def _observe_head(
             if not isinstance(module, PassThrough):
                 handles.append(module.register_forward_pre_hook(_note_call(called, name, is_above)))
         try:
-            model.requires_grad_(True)
+            for parameter in parameters.values():  # the passed layers' too, which are not in the model now
+                parameter.requires_grad_(True)
             with torch.enable_grad():
                 answer = _logits_of_a_row(model).sum()
             gradients = torch.autograd.grad(answer, list(parameters.values()), allow_unused=True)
