@@ -50,8 +50,9 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened
     data = tasks.load(task)
     pretrained = describe(request.model)
     depths = _depths(request, pretrained.n_layers)
+    max_length = min(request.max_length, pretrained.max_tokens)
     train, dev = (
-        encode(rows, pretrained.tokenizer, max_length=request.max_length, pair_joiner=pretrained.pair_joiner)
+        encode(rows, pretrained.tokenizer, max_length=max_length, pair_joiner=pretrained.pair_joiner)
         for rows in (data.train, data.dev)
     )
     identity = FolderIdentity(
@@ -71,7 +72,7 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened
         learning_rate=request.learning_rates[0],
         epochs=request.epochs or pretrained.epochs,
         batch_size=request.batch_size,
-        max_length=request.max_length,
+        max_length=max_length,
         seed=request.seeds[0],
         is_cached=False,
         frozen_dropout=request.frozen_dropout,

@@ -143,9 +143,9 @@ def make_task(
     return path
 
 
-def make_spec(model: Path, task: Path, **changes: Any) -> RunSpec:
+def make_spec(model: Path, task: Path, *, kind: Kind = "classification", **changes: Any) -> RunSpec:
     """The settled spec of one run of a model folder on a file; fields as in `changes`, else a short full run."""
-    settled = tasks.resolve(tasks.parse(str(task)))
+    settled = tasks.resolve(tasks.parse(str(task), kind=kind))
     pretrained = describe(str(model))
     spec = RunSpec(
         model=str(model),

@@ -50,6 +50,8 @@ class Pretrained:
     width: int
     epochs: int
     """the paper's number for this family"""
+    max_tokens: int
+    """longest row the model takes"""
     pair_joiner: str | None
     is_packable: bool
     """the rows of a batch can go through the layers as one row"""
@@ -72,6 +74,7 @@ def describe(name: str) -> Pretrained:
         n_layers=stack.n_layers,
         width=int(model.config.hidden_size),
         epochs=10 if model.config.model_type == "roberta" else 3,
+        max_tokens=_max_tokens(model.config, tokenizer),
         # A tokenizer without a separator would run the two texts of a pair into each other.
         pair_joiner=None if tokenizer.sep_token else "\n",
         is_packable=first_position(model.config) is not None,
@@ -155,6 +158,12 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
         )
     assert isinstance(model, PreTrainedModel)
     return model, {str(key) for key in info["missing_keys"]} | {str(item[0]) for item in info["mismatched_keys"]}
+
+
+def _max_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    # The RoBERTa family counts positions from the padding token's number on, and has the fewer for it.
+    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
+    return min(int(tokenizer.model_max_length), int(positions) - (first_position(config) or 0))
 
 
 def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer: PreTrainedTokenizerBase) -> str:

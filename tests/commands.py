@@ -1,0 +1,127 @@
+"""The command line in a process of its own, and what its runs left on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frostline.records import FolderIdentity, RunResult
+from frostline.store import Store
+
+SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8")
+"""Settings of the shared curve: 2 runs of the line search, 3 seeds of the full model and of the depths 1, 2, 3."""
+N_SEARCHED, N_SEEDS, DEPTHS = 2, 3, (1, 2, 3)
+N_RUNS = N_SEARCHED + N_SEEDS * (1 + len(DEPTHS))
+
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A tiny model and a toy task."""
+
+    model: Path
+    train: Path
+    dev: Path
+
+    @property
+    def curve(self) -> tuple[str, ...]:
+        """The command of the shared curve, but for `--out`."""
+        return ("curve", str(self.model), str(self.train), "--dev", str(self.dev), *SETTINGS)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    out: Path
+
+    @property
+    def json(self) -> Any:
+        """What it said, which must be one JSON value and nothing else."""
+        return json.loads(self.stdout, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"JSON with {constant}")
+
+
+def start(*arguments: str, cwd: Path, own_group: bool = False) -> subprocess.Popen[str]:
+    """The real command, under way."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "frostline", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        start_new_session=own_group,
+    )
+
+
+def frostline(*arguments: str, out: Path) -> Finished:
+    """The real command, when it has ended."""
+    process = start(*arguments, "--out", str(out), cwd=out.parent)
+    stdout, stderr = process.communicate()
+    return Finished(process.returncode, stdout, stderr, out)
+
+
+def runs_in(out: Path) -> dict[str, RunResult]:
+    """The whole runs in an out folder, by key; fails where a file is not one."""
+    identity = json.loads((out / "identity.json").read_text())["content"]
+    store = Store.open(out, FolderIdentity.from_json(identity))
+    found = {result.key: result for result in store.results()}
+    assert store.damaged == {}
+    return found
+
+
+def run_files(out: Path) -> dict[str, tuple[int, bytes]]:
+    """What lies under `runs`, by name: which file it is, and its bytes."""
+    return {path.name: (path.stat().st_ino, path.read_bytes()) for path in (out / "runs").glob("*.json")}
+
+
+def numbers(result: RunResult) -> list[object]:
+    """All that a run computed, to the bit, without times."""
+    epochs = [(epoch.train_loss, epoch.metrics, epoch.learning_rate) for epoch in result.epochs]
+    return [epochs, result.score, result.metrics, result.chance, result.train_score, result.predictions]
+
+
+def curve_numbers(curve: Any) -> dict[str, Any]:
+    """A curve's JSON without what the call took."""
+    return {name: value for name, value in curve.items() if name not in ("cost", "runs")}
+
+
+def children(parent: int) -> Iterator[tuple[int, list[str]]]:
+    """Process id and command line of the living children of a process."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            _, _, after_name = (folder / "stat").read_text().rpartition(")")
+            state, ppid = after_name.split()[:2]
+            command = (folder / "cmdline").read_text().split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(ppid) == parent and state != "Z":
+            yield int(folder.name), command
+
+
+def workers_of(parent: int) -> set[int]:
+    """Process ids of the living workers of a process."""
+    return {pid for pid, command in children(parent) if "frostline.executors.worker" in command}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

@@ -1,0 +1,47 @@
+"""What several test files share: a tiny model, a toy task, one curve that nothing disturbed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Finished, Toy, frostline
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random moments: new ones in every run, told where a test fails, given again by FROSTLINE_TEST_SEED."""
+    seed = int(os.environ.get("FROSTLINE_TEST_SEED") or int.from_bytes(os.urandom(4), "little"))
+    sys.stdout.write(f"FROSTLINE_TEST_SEED={seed}\n")
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A BERT of 3 layers and two CSV files."""
+    from frostline.testing import make_model, make_task  # imports torch: not for tests that do without
+
+    folder = tmp_path_factory.mktemp("toy")
+    return Toy(
+        model=make_model(folder / "tiny-bert", n_layers=3, initializer_range=0.25),
+        train=make_task(folder / "reviews.csv", n_rows=72),
+        dev=make_task(folder / "dev.csv", n_rows=24, seed=1),
+    )
+
+
+@pytest.fixture(scope="session")
+def undisturbed(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The shared curve, done by two workers in one go. Its out folder is only to be read: work in `out_copy`."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    return frostline(*toy.curve, "--workers", "2", "--json", out=out)
+
+
+@pytest.fixture
+def out_copy(undisturbed: Finished, tmp_path: Path) -> Path:
+    """A copy of the out folder of the shared curve."""
+    return Path(shutil.copytree(undisturbed.out, tmp_path / "out"))

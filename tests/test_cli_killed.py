@@ -1,0 +1,182 @@
+"""A curve that is interrupted, killed again and again, or loses a worker, and ends with the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import (
+    N_RUNS,
+    Finished,
+    Toy,
+    curve_numbers,
+    frostline,
+    is_alive,
+    numbers,
+    run_files,
+    runs_in,
+    start,
+    workers_of,
+)
+from frostline.cli import main
+
+Files = dict[str, tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """One call that was ended before it was done."""
+
+    signal: signal.Signals
+    code: int
+    stderr: str
+    kept: Files
+    """run files when it had ended"""
+    has_orphans: bool
+    """a worker outlived it"""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not (is_true := condition()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return is_true
+
+
+def disturb(toy: Toy, out: Path, ended_by: signal.Signals, n_runs: int, delay: float, n_workers: int) -> Disturbance:
+    """Starts the shared curve and ends its process group some time after it has stored `n_runs` more runs."""
+    before = run_files(out)
+    asked = (*toy.curve, "--json", "--workers", str(n_workers), "--out", str(out))
+    process = start(*asked, cwd=out.parent, own_group=True)
+    assert wait_for(lambda: len(run_files(out)) >= len(before) + n_runs or process.poll() is not None)
+    time.sleep(delay)
+    workers = workers_of(process.pid)
+    os.killpg(process.pid, ended_by)
+    _, stderr = process.communicate()
+    has_orphans = not wait_for(lambda: not any(is_alive(pid) for pid in workers), seconds=10)
+    return Disturbance(ended_by, process.returncode, stderr, run_files(out), has_orphans)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("killed") / "out"
+
+
+@pytest.fixture(scope="module")
+def disturbances(toy: Toy, out: Path) -> list[Disturbance]:
+    """Ctrl-C once, then killed at random moments: before a run is done, and between and within runs."""
+    seed = int(os.environ.get("FROSTLINE_TEST_SEED") or int.from_bytes(os.urandom(4), "little"))
+    os.write(1, f"FROSTLINE_TEST_SEED={seed}\n".encode())
+    rng = np.random.default_rng(seed)
+    found = [disturb(toy, out, signal.SIGINT, 2, rng.uniform(0, 0.3), n_workers=1)]
+    found.append(disturb(toy, out, signal.SIGKILL, 0, rng.uniform(0, 5), n_workers=1))
+    for n_workers in (1, 2):
+        n_runs, delay = int(rng.integers(1, 4)), rng.uniform(0, 0.5)
+        found.append(disturb(toy, out, signal.SIGKILL, n_runs, delay, n_workers=n_workers))
+    return found
+
+
+@pytest.fixture(scope="module")
+def resumed(toy: Toy, out: Path, disturbances: list[Disturbance]) -> Finished:
+    """The same command once more, left in peace."""
+    return frostline(*toy.curve, "--json", "--workers", "2", out=out)
+
+
+def test_an_interrupted_call_says_so_in_one_line_and_keeps_what_is_done(disturbances: list[Disturbance]) -> None:
+    interrupted = disturbances[0]
+    assert interrupted.code == 130
+    assert "Traceback" not in interrupted.stderr
+    last = interrupted.stderr.splitlines()[-1]
+    assert last == "frostline: interrupted; finished runs are kept, the same command goes on from there"
+    assert 2 <= len(interrupted.kept) < N_RUNS
+
+
+def test_killed_calls_were_killed_in_the_middle(disturbances: list[Disturbance]) -> None:
+    for killed in disturbances[1:]:
+        assert (killed.signal, killed.code) == (signal.SIGKILL, -signal.SIGKILL)
+    assert len(disturbances[-1].kept) < N_RUNS, "the curve was over before the last kill: no teeth"
+
+
+def test_no_worker_outlives_its_parent(disturbances: list[Disturbance]) -> None:
+    assert not any(disturbance.has_orphans for disturbance in disturbances)
+
+
+def test_no_stored_run_is_done_or_written_again(disturbances: list[Disturbance], resumed: Finished, out: Path) -> None:
+    states = [*(disturbance.kept for disturbance in disturbances), run_files(out)]
+    for earlier, later in itertools.pairwise(states):
+        assert {name: later.get(name) for name in earlier} == earlier
+    n_kept = len(disturbances[-1].kept)
+    assert resumed.json["runs"] == {"done": N_RUNS - n_kept, "reused": n_kept, "crashed": 0}
+
+
+def test_it_ends_with_the_numbers_of_an_undisturbed_run(resumed: Finished, undisturbed: Finished, toy: Toy) -> None:
+    assert resumed.code == 0, resumed.stderr
+    found, wanted = curve_numbers(resumed.json), curve_numbers(undisturbed.json)
+    for point in (found["full"], *found["points"], wanted["full"], *wanted["points"]):
+        del point["seconds"], point["peak_bytes"]
+    assert found == wanted
+    runs = runs_in(undisturbed.out)
+    assert {key: numbers(r) for key, r in runs_in(resumed.out).items()} == {key: numbers(r) for key, r in runs.items()}
+
+
+def test_what_was_resolved_first_is_kept(resumed: Finished, undisturbed: Finished) -> None:
+    (kept,), (wanted,) = ((finished.out / "specs").iterdir() for finished in (resumed, undisturbed))
+    assert (kept.name, kept.read_text()) == (wanted.name, wanted.read_text())
+
+
+def test_a_worker_that_is_killed_is_a_crash_that_the_next_call_tries_again(
+    toy: Toy, undisturbed: Finished, out_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = out_copy
+    (lost,) = [r for r in runs_in(out).values() if (r.spec.strategy, r.spec.seed) == ("freeze:3", 1)]
+    (out / "runs" / f"{lost.key}.json").unlink()
+    process = start(*toy.curve, "--json", "--workers", "1", "--out", str(out), cwd=tmp_path)
+    assert wait_for(lambda: len(workers_of(process.pid)) == 1)
+    (worker,) = workers_of(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 5
+    assert "Traceback" not in stderr
+    curve = json.loads(stdout)
+    assert curve["runs"] == {"done": 0, "reused": N_RUNS - 1, "crashed": 1}
+    assert (curve["points"][-1]["seeds"], len(curve["points"][-1]["scores"])) == ([0, 2], 2)
+    assert any("crash" in warning for warning in curve["warnings"])
+    (crash,) = (out / "crashed").iterdir()
+    assert crash.stem == lost.key
+    assert "SIGKILL" in crash.read_text()
+    assert str(crash) in stderr
+    assert json.loads((out / "curve.json").read_text()) == curve
+
+    assert main([*toy.curve, "--json", "--workers", "1", "--out", str(out)]) == 0
+    curve = json.loads(capsys.readouterr().out)
+    assert curve["runs"] == {"done": 1, "reused": N_RUNS - 1, "crashed": 0}
+    assert numbers(runs_in(out)[lost.key]) == numbers(lost)
+    assert curve["points"][-1]["scores"] == undisturbed.json["points"][-1]["scores"]
+
+
+def test_runs_that_raise_leave_what_the_others_gave(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["curve", str(toy.model), str(toy.train), "--epochs", "1", "--workers", "1", "--json"]
+    # Above a rate that throws weights out of range, layers give NaN; a lone linear head only large numbers.
+    asked += ["--lr", "1e30", "--seeds", "1", "--frozen", "2,3", "--out", str(tmp_path / "out")]
+    assert main(asked) == 5
+    said = capsys.readouterr()
+    curve = json.loads(said.out)
+    assert curve["runs"] == {"done": 1, "reused": 0, "crashed": 2}
+    assert (curve["full"]["mean"], curve["full"]["seeds"], curve["points"][0]["scores"]) == (None, [], [])
+    assert curve["points"][1]["seeds"] == [0]
+    assert said.err.count("crashed: DivergedError") == 2
+    assert "Traceback" not in said.err
+    assert len(run_files(tmp_path / "out")) == 1
+    assert len(list((tmp_path / "out" / "crashed").iterdir())) == 2

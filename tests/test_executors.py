@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Toy, is_alive, numbers, workers_of
+from frostline.executors.local import LocalProcesses
+from frostline.records import Crash, EpochRecord, RunResult, RunSpec
+
+# A library that prints, from before the worker's first line to its last, to Python's stdout and past it.
+NOISE = """
+import os, pathlib, sys, threading, time
+
+def talk():
+    while True:
+        print("noise")
+        os.write(1, b'{"result": 1} and no end of line')
+        time.sleep(0.005)
+
+print('{"crash": "before main"}', flush=True)
+threading.Thread(target=talk, daemon=True).start()
+pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
+"""
+
+PARENT = """
+import json, sys
+from frostline.executors.local import LocalProcesses
+from frostline.records import RunSpec
+
+class Told:
+    def started(self, spec): print("started", flush=True)
+    def epoch(self, spec, record): print("epoch", flush=True)
+
+specs = [RunSpec.from_json(spec) for spec in json.loads(sys.stdin.readline())]
+with LocalProcesses(1, threads=1, max_cache_bytes=2**20) as executor:
+    list(executor.run(specs, Told()))
+"""
+
+
+class Told:
+    """Remembers what an executor told, and may do something at an epoch."""
+
+    def __init__(self, at_epoch: Callable[[RunSpec, EpochRecord], None] = lambda _, __: None) -> None:
+        self.began: Counter[str] = Counter()
+        self.epochs: dict[str, list[int]] = {}
+        self._at_epoch = at_epoch
+        self._lock = threading.Lock()
+
+    def started(self, spec: RunSpec) -> None:
+        with self._lock:
+            self.began[spec.key] += 1
+
+    def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
+        with self._lock:
+            self.epochs.setdefault(spec.key, []).append(record.epoch)
+        self._at_epoch(spec, record)
+
+
+@pytest.fixture(scope="module")
+def spec(toy: Toy) -> RunSpec:
+    from frostline.testing import make_spec
+
+    return make_spec(toy.model, toy.train, layout="packed")
+
+
+@pytest.fixture(scope="module")
+def specs(spec: RunSpec) -> list[RunSpec]:
+    cached = [spec.replace(strategy="freeze:2", is_cached=True, seed=seed) for seed in range(3)]
+    return [spec, spec.replace(seed=1), *cached, spec.replace(strategy="freeze:1", is_cached=True)]
+
+
+@pytest.fixture(scope="module")
+def in_this_process(specs: list[RunSpec]) -> dict[str, RunResult]:
+    from frostline.run import Runner
+
+    runner = Runner()
+    return {spec.key: runner.run(spec) for spec in specs}
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("noise")
+    (folder / "sitecustomize.py").write_text(NOISE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def executor(noise: Path) -> Iterator[LocalProcesses]:
+    """Two workers in which a library prints."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(noise), prepend=os.pathsep)
+        patch.setenv("NOISE", str(noise))
+        made = LocalProcesses(2, threads=1, max_cache_bytes=2**30)
+    with made:
+        yield made
+
+
+def test_every_spec_has_its_outcome_and_two_processes_give_the_bits_of_this_one(
+    executor: LocalProcesses, specs: list[RunSpec], in_this_process: dict[str, RunResult], noise: Path
+) -> None:
+    told = Told()
+    outcomes = list(executor.run(specs, told))
+    assert {outcome.key for outcome in outcomes} == {spec.key for spec in specs}
+    assert len(outcomes) == len(specs)
+    for outcome in outcomes:
+        assert isinstance(outcome, RunResult), outcome
+        assert numbers(outcome) == numbers(in_this_process[outcome.key])
+    assert told.began == {spec.key: 1 for spec in specs}
+    assert told.epochs == {spec.key: [1, 2] for spec in specs}
+    # That the library did print is what makes this a test.
+    assert {int(file.name) for file in noise.iterdir() if file.name.isdecimal()} == workers_of(os.getpid())
+
+
+def test_no_specs_no_outcomes(executor: LocalProcesses) -> None:
+    assert list(executor.run([], Told())) == []
+
+
+def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
+    executor: LocalProcesses, spec: RunSpec, in_this_process: dict[str, RunResult]
+) -> None:
+    before = workers_of(os.getpid())
+    diverges, impossible = spec.replace(learning_rate=1e30), spec.replace(strategy="freeze:99")
+    found = {outcome.key: outcome for outcome in executor.run([diverges, impossible, spec], Told())}
+    assert workers_of(os.getpid()) == before, "a run that raises does not cost its process"
+    for asked, error, place in (
+        (diverges, "DivergedError: the training loss became nan", "in _mean_loss"),
+        (impossible, "UsageError: n_frozen is 99", "in plan"),
+    ):
+        crash = found[asked.key]
+        assert isinstance(crash, Crash)
+        assert crash.spec == asked
+        assert crash.error.startswith(error)
+        assert crash.traceback.startswith("Traceback")
+        assert place in crash.traceback
+    result = found[spec.key]
+    assert isinstance(result, RunResult)
+    assert numbers(result) == numbers(in_this_process[spec.key])
+
+
+def test_what_a_listener_raises_reaches_the_caller(executor: LocalProcesses, spec: RunSpec) -> None:
+    def fail(spec: RunSpec, record: EpochRecord) -> None:
+        raise RuntimeError("the display is gone")
+
+    with pytest.raises(RuntimeError, match="the display is gone"):
+        list(executor.run([spec.replace(epochs=1)], Told(fail)))
+
+
+def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
+    spec: RunSpec, specs: list[RunSpec], in_this_process: dict[str, RunResult]
+) -> None:
+    others = workers_of(os.getpid())
+    victims: list[int] = []
+
+    def kill(asked: RunSpec, record: EpochRecord) -> None:
+        if asked.epochs > 2 and not victims:
+            (victim,) = workers_of(os.getpid()) - others
+            victims.append(victim)
+            os.kill(victim, signal.SIGKILL)
+
+    doomed = spec.replace(epochs=10_000)
+    with LocalProcesses(1, threads=1, max_cache_bytes=2**30) as executor:
+        outcomes = list(executor.run([specs[0], doomed, *specs[1:]], Told(kill)))
+        (survivor,) = workers_of(os.getpid()) - others
+    assert survivor not in victims
+    assert len(outcomes) == len(specs) + 1
+    (crash,) = [outcome for outcome in outcomes if isinstance(outcome, Crash)]
+    assert crash.spec == doomed
+    assert "SIGKILL" in crash.error
+    results = [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
+    # One worker, or another one after it: the same bits as two.
+    assert {r.key: numbers(r) for r in results} == {key: numbers(r) for key, r in in_this_process.items()}
+    assert workers_of(os.getpid()) == others, "workers end with the executor"
+
+
+def test_a_worker_ends_with_a_parent_that_is_killed_in_the_middle_of_a_run(
+    toy: Toy, spec: RunSpec, tmp_path: Path
+) -> None:
+    from frostline.testing import make_spec, make_task
+
+    # One epoch of minutes: a worker that only notices when it reports would be there for as long.
+    endless = make_spec(toy.model, make_task(tmp_path / "long.csv", n_rows=20_000), epochs=1, batch_size=1)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write(json.dumps([spec.replace(epochs=1).to_json(), endless.to_json()]) + "\n")
+    parent.stdin.flush()
+    assert [parent.stdout.readline().strip() for _ in range(3)] == ["started", "epoch", "started"]
+    time.sleep(2)
+    (worker,) = workers_of(parent.pid)
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    is_orphan = is_alive(worker)
+    if is_orphan:
+        os.kill(worker, signal.SIGKILL)
+    assert not is_orphan

@@ -1,0 +1,227 @@
+"""What the frozen layers put out: computed once, to the bit the same from whichever depth, and of the right rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from transformers.models.bert.modeling_bert import BertLayer
+
+from frostline.batches import Encoded, make_batch
+from frostline.errors import FrostlineError
+from frostline.prefix import PrefixMemory, estimated_bytes
+from frostline.run import Runner
+from frostline.stack import Stack
+from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task
+from tiny import TEETH, Case, distance
+
+N_LAYERS = 3
+N_ROWS = 150  # more than two batches of the fixed layout
+WIDTH = 8
+MODEL = "a fingerprint"
+NO_LIMIT = 2**40
+
+
+def _states(memory: PrefixMemory, stack: Stack, encoded: Encoded, depth: int) -> NDArray[np.float32]:
+    return memory.states(encoded, MODEL, depth, lambda: stack).values
+
+
+@pytest.mark.parametrize("case", [*map(Case, FAMILIES), Case("gpt2", side="left"), Case("bert", is_pair=True)], ids=str)
+def test_states_extended_layer_by_layer_are_those_computed_in_one_go(case: Case) -> None:
+    stack, encoded = case.stack(n_layers=N_LAYERS), case.encoded(N_ROWS)
+    memory = PrefixMemory(NO_LIMIT)
+    extended = [_states(memory, stack, encoded, depth) for depth in range(N_LAYERS + 1)]
+    for depth, values in enumerate(extended):
+        in_one_go = _states(PrefixMemory(NO_LIMIT), stack, encoded, depth)
+        assert np.array_equal(values, in_one_go)
+        skipping = PrefixMemory(NO_LIMIT)
+        _states(skipping, stack, encoded, 0)
+        assert np.array_equal(_states(skipping, stack, encoded, depth), in_one_go)
+    assert all(np.abs(extended[depth + 1] - extended[depth]).max() > TEETH for depth in range(N_LAYERS))
+
+
+@pytest.mark.parametrize("case", [*map(Case, FAMILIES), Case("gpt2", side="left"), Case("bert", is_pair=True)], ids=str)
+@torch.no_grad()
+def test_states_are_the_plain_models_hidden_states(case: Case) -> None:
+    stack, encoded = case.stack(n_layers=N_LAYERS), case.encoded(N_ROWS)
+    memory = PrefixMemory(NO_LIMIT)
+    for row in range(0, N_ROWS, 7):
+        batch = make_batch(encoded, np.array([row]))
+        hidden = stack.model(**batch.padded_inputs(), output_hidden_states=True).hidden_states
+        # GPT-2 reports its last state above the final norm.
+        for depth in range(N_LAYERS if case.family == "gpt2" else N_LAYERS + 1):
+            kept = memory.states(encoded, MODEL, depth, lambda: stack)
+            assert distance(kept.of(batch, encoded), hidden[depth][0]) < 1e-5
+            assert distance(kept.of(batch, encoded), hidden[depth - 1][0]) > TEETH
+
+
+def test_a_batch_gets_the_states_of_its_own_rows_in_its_order() -> None:
+    case = Case("roberta")
+    stack, encoded = case.stack(n_layers=N_LAYERS), case.encoded(N_ROWS)
+    kept = PrefixMemory(NO_LIMIT).states(encoded, MODEL, 2, lambda: stack)
+    rows = np.array([17, 3, 99])
+    batch = make_batch(encoded, rows)
+    one_by_one = torch.cat([kept.of(make_batch(encoded, np.array([row])), encoded) for row in rows])
+    assert torch.equal(kept.of(batch, encoded), one_by_one)
+    assert one_by_one.shape == (len(batch.tokens), WIDTH)
+    backwards = kept.of(make_batch(encoded, rows[::-1].copy()), encoded)
+    assert distance(backwards, one_by_one) > TEETH
+
+
+def test_states_of_other_rows_are_refused() -> None:
+    case = Case("bert")
+    stack, encoded = case.stack(), case.encoded(20)
+    kept = PrefixMemory(NO_LIMIT).states(encoded, MODEL, 1, lambda: stack)
+    moved = dataclasses.replace(kept, row_ids=kept.row_ids[[1, 0, *range(2, 20)]])
+    untouched, touched = (make_batch(encoded, np.array(rows)) for rows in ([5, 6], [5, 1]))
+    moved.of(untouched, encoded)
+    with pytest.raises(FrostlineError, match="of other rows than the batch"):
+        moved.of(touched, encoded)
+
+
+def test_other_tokens_or_another_model_get_states_of_their_own() -> None:
+    case = Case("bert")
+    stack, encoded = case.stack(), case.encoded(20)
+    tokens = encoded.tokens.copy()
+    tokens[1] = 5 if tokens[1] != 5 else 6
+    memory, loads = PrefixMemory(NO_LIMIT), list[int]()
+
+    def load() -> Stack:
+        loads.append(1)
+        return stack
+
+    asked = [(encoded, "a"), (encoded, "b"), (dataclasses.replace(encoded, tokens=tokens), "a")]
+    for one, model in [*asked, *asked]:
+        memory.states(one, model, 1, load)
+    assert len(loads) == 3
+    first, _, third = (memory.states(one, model, 1, load).values for one, model in asked)
+    assert np.abs(first - third).max() > TEETH
+
+
+def test_the_size_is_known_beforehand() -> None:
+    case = Case("bert")
+    encoded = case.encoded(N_ROWS)
+    values = _states(PrefixMemory(NO_LIMIT), case.stack(), encoded, 1)
+    assert values.dtype == np.float32
+    assert values.nbytes == estimated_bytes(encoded, WIDTH) == 4 * WIDTH * int(encoded.lengths.sum())
+
+
+class _Counter:
+    """Hands out a stack and counts, for each layer, the rows that go through it."""
+
+    def __init__(self, family: Family) -> None:
+        self._stack = Case(family).stack(n_layers=N_LAYERS)
+        _ = self._stack.structure  # probing is not counted
+        self.rows = [0] * N_LAYERS
+        self.n_loads = 0
+        for number, layer in enumerate(self._stack._layers):
+            layer.register_forward_hook(lambda _module, args, _output, number=number: self._count(number, args))
+
+    def _count(self, number: int, args: tuple[Tensor, ...]) -> None:
+        self.rows[number] += len(args[0])
+
+    def load(self) -> Stack:
+        self.n_loads += 1
+        return self._stack
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_row_goes_through_every_layer_once(family: Family) -> None:
+    train, dev = Case(family).encoded(N_ROWS), Case(family).encoded(40, seed=1)
+    counter, memory = _Counter(family), PrefixMemory(NO_LIMIT)
+    for depth in (1, 2, 3, 3, 2, 1):
+        for split in (train, dev, train):
+            memory.states(split, MODEL, depth, counter.load)
+    assert counter.rows == [N_ROWS + 40] * N_LAYERS
+    assert counter.n_loads == 2 * N_LAYERS
+    assert memory.seconds > 0
+
+
+def test_twin_from_the_top_down_the_lowest_layer_runs_again() -> None:
+    encoded, counter, memory = Case("bert").encoded(N_ROWS), _Counter("bert"), PrefixMemory(NO_LIMIT)
+    for depth in (3, 2, 1):
+        memory.states(encoded, MODEL, depth, counter.load)
+    assert counter.rows == [3 * N_ROWS, 2 * N_ROWS, N_ROWS]
+
+
+def test_when_space_is_short_deeper_states_replace_shallower_ones() -> None:
+    train, dev = Case("bert").encoded(N_ROWS), Case("bert").encoded(40, seed=1)
+    one_depth = sum(estimated_bytes(split, WIDTH) for split in (train, dev))
+    counter, memory = _Counter("bert"), PrefixMemory(max_bytes=one_depth)
+    for depth in (1, 2, 3):
+        for split in (train, dev):
+            memory.states(split, MODEL, depth, counter.load)
+            assert _held(memory) <= one_depth
+    assert {depth for _, depth in memory._kept} == {3}
+    # Each depth was built from the one below before it went.
+    assert counter.rows == [N_ROWS + 40] * N_LAYERS
+    memory.states(train, MODEL, 3, counter.load)
+    assert counter.n_loads == 6
+    memory.states(train, MODEL, 1, counter.load)
+    assert counter.n_loads == 7
+
+
+def _held(memory: PrefixMemory) -> int:
+    return sum(states.values.nbytes for states in memory._kept.values())
+
+
+_SPLITS = [Case("bert").encoded(n, seed=n) for n in (6, 9)]
+_STACK = Case("bert").stack(n_layers=N_LAYERS)
+_RIGHT = {
+    (split, depth): _states(PrefixMemory(NO_LIMIT), _STACK, _SPLITS[split], depth)
+    for split in (0, 1)
+    for depth in range(N_LAYERS + 1)
+}
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    asked=st.lists(st.tuples(st.integers(0, 1), st.integers(0, N_LAYERS)), min_size=1, max_size=8),
+    n_depths=st.integers(1, 4),
+)
+def test_the_limit_holds_and_moves_no_bit(asked: list[tuple[int, int]], n_depths: int) -> None:
+    limit = n_depths * sum(estimated_bytes(split, WIDTH) for split in _SPLITS)
+    memory = PrefixMemory(limit)
+    for split, depth in asked:
+        assert np.array_equal(_states(memory, _STACK, _SPLITS[split], depth), _RIGHT[split, depth])
+        assert _held(memory) <= limit
+
+
+@pytest.fixture
+def rows_through_layers() -> Iterator[list[int]]:
+    """Rows of every call of a BERT layer, wherever it is called."""
+    seen: list[int] = []
+
+    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if isinstance(module, BertLayer) and args[0].shape[1] != 2:  # probes have two tokens
+            seen.append(len(args[0]))
+
+    handle = register_module_forward_pre_hook(note)
+    yield seen
+    handle.remove()
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_one_pass_over_the_rows_serves_every_seed_rate_and_epoch(
+    is_cached: bool, tmp_path: Path, rows_through_layers: list[int]
+) -> None:
+    model, task = make_model(tmp_path / "model"), make_task(tmp_path / "task.csv", n_rows=30)
+    spec = make_spec(model, task, strategy="freeze:2", is_cached=is_cached)
+    runner = Runner()
+    results = [runner.run(spec.replace(seed=seed, learning_rate=rate)) for seed in (0, 1) for rate in (1e-3, 1e-2)]
+    # Without states every epoch takes the training rows and the dev rows through both layers, and the training score
+    # the training rows once more.
+    n_train, n_dev = results[0].n_train, results[0].n_dev
+    assert n_train + n_dev == 30
+    each_run = spec.epochs * (n_train + n_dev) + n_train
+    assert sum(rows_through_layers) == 2 * (30 if is_cached else 4 * each_run)
+    assert [result.cost.prefix_seconds > 0 for result in results] == [is_cached, False, False, False]

@@ -1,0 +1,81 @@
+"""Rows and batches for tiny models, and how far two tensors are apart."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from frostline.batches import Batch, Encoded, encode, make_batch
+from frostline.records import Kind
+from frostline.stack import Stack
+from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
+
+# As in a run: over tiny models several threads only wait for each other.
+torch.set_num_threads(1)
+# Every run collects garbage first; what was imported for good need not be looked through each time.
+gc.freeze()
+
+TEETH = 1e-2
+"""What is broken on purpose must move something by more than this."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of model and of rows."""
+
+    family: Family
+    is_pair: bool = False
+    n_outputs: int = 2
+    side: Literal["left", "right"] = "right"
+
+    def __str__(self) -> str:
+        texts = "pairs" if self.is_pair else "texts"
+        return f"{self.family}-{texts}-{self.n_outputs}-{self.side}"
+
+    def stack(self, *, n_layers: int = 2, dropout: float = 0.1) -> Stack:
+        """The model, in eval."""
+        stack = make_stack(self.family, n_layers=n_layers, n_outputs=self.n_outputs, dropout=dropout)
+        stack.eval()
+        return stack
+
+    def encoded(self, n_rows: int = 8, *, seed: int = 0) -> Encoded:
+        """Rows of uneven length."""
+        kind: Kind = "regression" if self.n_outputs == 1 else "classification"
+        rows = make_rows(n_rows=n_rows, kind=kind, is_pair=self.is_pair, seed=seed)
+        tokenizer = make_tokenizer(self.family)
+        tokenizer.padding_side = self.side
+        pad_token_of(tokenizer)
+        joiner = None if tokenizer.sep_token else "\n"
+        return encode(rows, tokenizer, max_length=32, pair_joiner=joiner)
+
+    def batch(self, n_rows: int = 8, *, seed: int = 0) -> Batch:
+        """The same rows in one batch."""
+        encoded = self.encoded(n_rows, seed=seed)
+        assert len(set(encoded.lengths)) > 2
+        return make_batch(encoded, np.arange(n_rows))
+
+
+CASES = (
+    Case("bert"),
+    Case("bert", is_pair=True),
+    Case("bert", n_outputs=1),
+    Case("roberta"),
+    Case("roberta", is_pair=True),
+    Case("roberta", n_outputs=1),
+    Case("gpt2"),
+    Case("gpt2", is_pair=True),
+    Case("gpt2", n_outputs=1),
+    Case("gpt2", side="left"),
+    Case("gpt2", is_pair=True, side="left"),
+)
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """The largest absolute difference."""
+    assert one.shape == other.shape
+    return float((one.detach() - other.detach()).abs().max())
