@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from frostline.records import FolderIdentity, RunResult
 from frostline.store import Store
 
@@ -116,6 +118,13 @@ def children(parent: int) -> Iterator[tuple[int, list[str]]]:
 def workers_of(parent: int) -> set[int]:
     """Process ids of the living workers of a process."""
     return {pid for pid, command in children(parent) if "frostline.executors.worker" in command}
+
+
+def announced_rng() -> np.random.Generator:
+    """Random moments: new ones in every run, told where a test fails, the same again by FROSTLINE_TEST_SEED."""
+    seed = int(os.environ.get("FROSTLINE_TEST_SEED") or int.from_bytes(os.urandom(4), "little"))
+    sys.stdout.write(f"FROSTLINE_TEST_SEED={seed}\n")
+    return np.random.default_rng(seed)
 
 
 def is_alive(pid: int) -> bool:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from commands import Finished, Toy, frostline
+from commands import Finished, Toy, announced_rng, frostline
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random moments: new ones in every run, told where a test fails, given again by FROSTLINE_TEST_SEED."""
-    seed = int(os.environ.get("FROSTLINE_TEST_SEED") or int.from_bytes(os.urandom(4), "little"))
-    sys.stdout.write(f"FROSTLINE_TEST_SEED={seed}\n")
-    return np.random.default_rng(seed)
+    """Random moments."""
+    return announced_rng()
 
 
 @pytest.fixture(scope="session")

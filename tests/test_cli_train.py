@@ -215,6 +215,12 @@ class TestPredict:
         with pytest.raises(UsageError, match="no column 'c'"):
             predicted(saved, tmp_path, ["a", "b"], ["so good", "so bad"], text="c")
 
+    @pytest.mark.parametrize("name", ["prediction", "probability_bad"])
+    def test_a_column_of_the_file_is_never_replaced(self, saved: Path, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UsageError, match=f"has a column {name} already"):
+            predicted(saved, tmp_path, ["text", name], ["so good", "mine"])
+        assert predicted(saved, tmp_path, ["text", "probability_of_rain"], ["so good", "0.5"]) > 0
+
     def test_pairs_by_the_names_of_training(self, tmp_path: Path) -> None:
         model = make_model(tmp_path / "bert", initializer_range=0.25)
         task = make_task(tmp_path / "pairs.csv", n_rows=40, is_pair=True)

@@ -170,6 +170,22 @@ def test_when_space_is_short_deeper_states_replace_shallower_ones() -> None:
     assert counter.n_loads == 7
 
 
+def test_the_shallowest_states_go_first() -> None:
+    encoded, counter = Case("bert").encoded(N_ROWS), _Counter("bert")
+    memory = PrefixMemory(max_bytes=2 * estimated_bytes(encoded, WIDTH))
+    for depth in (1, 2, 3):
+        memory.states(encoded, MODEL, depth, counter.load)
+    assert {depth for _, depth in memory._kept} == {2, 3}
+
+
+def test_dropout_is_off_whatever_mode_the_model_is_in() -> None:
+    case = Case("bert")
+    stack, encoded = case.stack(), case.encoded(20)
+    right = _states(PrefixMemory(NO_LIMIT), stack, encoded, 1)
+    stack.model.train()
+    assert np.array_equal(_states(PrefixMemory(NO_LIMIT), stack, encoded, 1), right)
+
+
 def _held(memory: PrefixMemory) -> int:
     return sum(states.values.nbytes for states in memory._kept.values())
 

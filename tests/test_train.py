@@ -1,4 +1,4 @@
-"""The loop: cached or not, packed or not, it takes the steps that transformers' Trainer takes."""
+"""The loop: cached or not, packed or not, the same steps; what is frozen stays; the same seeds give the same bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn import functional
-from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
 
-from frostline import strategies, tasks
-from frostline.batches import training_batches
+from frostline import strategies
+from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
 from frostline.forward import Forward
 from frostline.prefix import PrefixMemory, Split, States
 from frostline.records import Kind, Plan, RunResult, RunSpec, TaskSpec
 from frostline.run import Runner, seed_for
 from frostline.stack import FrozenMovedError, Stack
-from frostline.stack.load import load_model, load_tokenizer, quiet
+from frostline.stack.load import load_model
 from frostline.strategies import Strategy
 from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task
 from frostline.train import Descent, DivergedError, Training, _rate_share, loss_of
@@ -151,86 +149,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class _LossLog(TrainerCallback):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_log(self, *_: object, logs: dict[str, float], **__: object) -> None:
-        if "loss" in logs:
-            self.losses.append(float(logs["loss"]))
-
-
-def _trainer_losses(spec: RunSpec, trained: tuple[str, ...], folder: Path, **settings: Any) -> list[float]:
-    """What the real Trainer logs for the same model, head, rows and recipe: one batch of all rows an epoch."""
-    data = tasks.load(spec.task)
-    tokenizer = load_tokenizer(spec.model)
-    model = load_model(
-        spec.model,
-        head_seed=seed_for(spec, "head"),
-        label_names=data.label_names,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in trained)
-    rows = [
-        {**tokenizer(text, truncation=True, max_length=spec.max_length), "labels": int(label)}
-        for text, label in zip(data.train.texts, data.train.labels, strict=True)
-    ]
-    log = _LossLog()
-    recipe = {
-        "per_device_train_batch_size": len(rows), "num_train_epochs": spec.epochs, "weight_decay": 0.0,
-        "learning_rate": spec.learning_rate, "warmup_steps": 0.1, "lr_scheduler_type": "linear", "max_grad_norm": 1.0,
-        "logging_steps": 1, "save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-    }  # fmt: skip
-    with torch.random.fork_rng(devices=[]), quiet():
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(str(folder), **{**recipe, **settings}),
-            train_dataset=rows,
-            data_collator=DataCollatorWithPadding(tokenizer),
-            callbacks=[log],
-        )
-        trainer.train()
-    return log.losses
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("strategy", ["full", "freeze:1"])
-@pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_the_recipe_is_trainers(family: Family, strategy: str, layout: str, folder: Path, tmp_path: Path) -> None:
-    spec = make_spec(
-        folder / family, folder / "task.csv", strategy=strategy, layout=layout, is_cached=strategy != "full",
-        epochs=20, batch_size=1000, learning_rate=1e-2,
-    )  # fmt: skip
-    result = Runner().run(spec)
-    ours = np.array([epoch.train_loss for epoch in result.epochs])
-    theirs = np.array(_trainer_losses(spec, result.plan.phases[0].trained, tmp_path))
-    assert [epoch.n_steps for epoch in result.epochs] == [1] * 20
-    assert np.abs(ours - theirs).max() < 1e-4
-    assert np.abs(np.diff(ours)).max() > TEETH
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"warmup_steps": 0},
-        {"lr_scheduler_type": "constant_with_warmup"},
-        {"max_grad_norm": 0.1, "optim": "sgd", "learning_rate": 1.0},
-        {"weight_decay": 1.0},
-        {"adam_beta2": 0.9},
-    ],
-    ids=lambda other: next(iter(other)),
-)
-def test_twin_another_recipe_shows(other: dict[str, Any], folder: Path, tmp_path: Path) -> None:
-    spec = make_spec(
-        folder / "bert", folder / "task.csv", strategy="freeze:1", epochs=20, batch_size=1000, learning_rate=1e-2
-    )
-    result = Runner().run(spec)
-    theirs = _trainer_losses(spec, result.plan.phases[0].trained, tmp_path, **other)
-    assert max(abs(ours.train_loss - loss) for ours, loss in zip(result.epochs, theirs, strict=True)) > 1e-3
-
-
 def _accuracies(result: RunResult) -> list[float]:
     return [epoch.metrics["accuracy"] for epoch in result.epochs]
 
@@ -350,24 +268,52 @@ def test_a_plan_that_lies_is_caught(moves: str, is_caught: bool, folder: Path, m
         Runner().run(spec)
 
 
+def _absurd(rate: float, family: Family, kind: Kind, folder: Path, tmp_path: Path) -> RunSpec:
+    task = make_task(tmp_path / "task.csv", kind=kind)
+    return make_spec(folder / family, task, kind=kind, optimizer="sgd", learning_rate=rate, clip_norm=1e9)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-@pytest.mark.parametrize("rate", [1e6, 1e30])
-def test_no_result_holds_what_is_not_a_number(
-    family: Family, kind: Kind, rate: float, folder: Path, tmp_path: Path
-) -> None:
-    task = make_task(tmp_path / "task.csv", kind=kind)
-    spec = make_spec(folder / family, task, kind=kind, optimizer="sgd", learning_rate=rate, clip_norm=1e9)
+def test_a_run_that_diverges_says_so(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"became (nan|inf) in epoch 1; try a lower learning rate"):
+        Runner().run(_absurd(1e30, family, kind, folder, tmp_path))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_no_result_holds_what_is_not_a_number(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
+    found = _result_or_error(_absurd(1e6, family, kind, folder, tmp_path))
+    if isinstance(found, FrostlineError):
+        assert "try a lower learning rate" in str(found)
+    else:  # norms keep a BERT's states finite at rates that are absurd already
+        json.dumps(found.to_json(), allow_nan=False)
+        assert np.isfinite(found.predictions.outputs.array()).all()
+
+
+def _result_or_error(spec: RunSpec) -> RunResult | FrostlineError:
     try:
-        result = Runner().run(spec)
+        return Runner().run(spec)
     except FrostlineError as error:
-        assert isinstance(error, DivergedError) or "outputs are not finite" in str(error)  # noqa: PT017
-        assert "lower learning rate" in str(error)  # noqa: PT017
-    else:
-        # Norms keep a BERT's states finite at rates that are absurd already.
-        assert rate == 1e6
-        json.dumps(result.to_json(), allow_nan=False)
-        assert np.isfinite(result.predictions.outputs.array()).all()
+        return error
+
+
+def test_an_epochs_loss_is_the_mean_over_its_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses: list[float] = []
+    sizes: list[int] = []
+    genuine = Descent.step
+
+    def step(self: Descent, batch: Batch) -> torch.Tensor:
+        loss = genuine(self, batch)
+        losses.append(float(loss))
+        sizes.append(len(batch.positions))
+        return loss
+
+    monkeypatch.setattr(Descent, "step", step)
+    result = Runner().run(make_spec(folder / "bert", folder / "task.csv", epochs=1, batch_size=70))
+    assert sizes == [70, 2]
+    assert result.epochs[0].train_loss == pytest.approx(np.average(losses, weights=sizes))
+    assert abs(result.epochs[0].train_loss - np.mean(losses)) > 1e-3
 
 
 @given(n_steps=st.integers(1, 400), warmup=st.floats(0, 1))

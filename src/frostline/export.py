@@ -112,6 +112,9 @@ def predict_file(
     texts, pairs = _texts(columns, manifest, text, text_pair, file)
     with quiet(), one_line_errors(str(folder)):
         model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
+    if taken := added & set(columns):
+        raise UsageError(f"{file} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")
     rows = Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=np.zeros(len(texts), dtype=np.int64))
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
     names = [str(model.config.id2label[number]) for number in range(outputs.shape[1])]

@@ -1,0 +1,84 @@
+"""Predictions come back in the order asked for, and only if they are numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from frostline.errors import FrostlineError
+from frostline.evaluate import predict, scores
+from frostline.forward import Forward
+from frostline.prefix import PrefixMemory, Split
+from frostline.stack import Stack
+from frostline.testing import FAMILIES, Family
+from tiny import TEETH, Case
+
+N_ROWS = 150  # more than two batches, whose layout sorts the rows
+
+
+def _forward(family: Family) -> Forward:
+    stack = Case(family).stack()
+    stack.allow_packing()
+    return Forward(stack, is_packed=True)
+
+
+def _one_by_one(stack: Stack, split: Split) -> NDArray[np.float32]:
+    encoded = split.encoded
+    answers = []
+    with torch.no_grad():
+        for start, end in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True):
+            row = {"input_ids": torch.from_numpy(encoded.tokens[start:end])[None]}
+            answers.append(stack.model(**row).logits.numpy())
+    return np.concatenate(answers)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_predictions_are_in_the_rows_order(family: Family) -> None:
+    forward, split = _forward(family), Split(Case(family).encoded(N_ROWS))
+    found = predict(forward, split)
+    alone = _one_by_one(forward.stack, split)
+    assert found.dtype == np.float32
+    assert np.abs(found - alone).max() < 1e-4
+    assert np.abs(found[::-1] - alone).max() > TEETH
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_predictions_of_some_rows_are_in_the_order_asked_for(family: Family) -> None:
+    forward, split = _forward(family), Split(Case(family).encoded(N_ROWS))
+    everything = predict(forward, split)
+    rng = np.random.default_rng(0)
+    for positions in (rng.permutation(N_ROWS), rng.permutation(N_ROWS)[:70], np.array([3]), np.array([9, 2, 9])):
+        assert np.abs(predict(forward, split, positions) - everything[positions]).max() < 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_predictions_from_kept_states_are_the_same(family: Family, is_packed: bool) -> None:
+    stack, encoded = _forward(family).stack, Case(family).encoded(N_ROWS)
+    kept = PrefixMemory(2**30).states(encoded, "m", 1, lambda: stack)
+    from_states = predict(Forward(stack, 1, is_packed=is_packed), Split(encoded, kept))
+    assert np.abs(from_states - predict(Forward(stack), Split(encoded))).max() < 1e-4
+
+
+def test_predicting_switches_dropout_off() -> None:
+    forward, split = _forward("bert"), Split(Case("bert").encoded(N_ROWS))
+    right = predict(forward, split)
+    forward.stack.apply(forward.stack.all_parameters)
+    forward.stack.train()
+    assert np.array_equal(predict(forward, split), right)
+    assert not any(module.training for module in forward.stack.model.modules())
+
+
+def test_outputs_that_are_not_numbers_are_refused() -> None:
+    forward, split = _forward("bert"), Split(Case("bert").encoded(N_ROWS))
+    forward.stack.model.classifier.bias.data[1] = torch.nan
+    with pytest.raises(FrostlineError, match="not finite; try a lower learning rate"):
+        predict(forward, split)
+
+
+def test_each_metric_is_scored() -> None:
+    outputs = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
+    found = scores(("accuracy", "f1"), np.array([1, 0, 0, 1]), outputs)
+    assert found == {"accuracy": 0.75, "f1": pytest.approx(0.8)}
