@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+# One thread everywhere: two threads in each of two processes are slower than one. Before torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from commands import Finished, Toy, announced_rng, frostline
 

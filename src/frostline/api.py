@@ -74,7 +74,7 @@ def train(
     request, options = make_request(model, task, settings)
     check_new_folder(Path(save))
     with progress or make_progress(Console(stderr=True)) as told:
-        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
+        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="train")
         strategy = Full() if depth is None else Freeze(check_between("frozen", depth, 0, opened.resolved.n_layers))
         spec = spec_at(opened.resolved, strategy, chosen_rate(opened, options, told))
         return _train_and_save(spec, opened, told, Path(save))

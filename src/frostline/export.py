@@ -147,19 +147,23 @@ def _texts(
     columns: dict[str, list[str]], manifest: Manifest | None, text: str | None, text_pair: str | None, file: Path
 ) -> tuple[list[str], list[str] | None]:
     """The texts: of the columns named, else of those used in training, else of `text`, else of the only column."""
-    if text is None:
-        trained = (manifest.text, manifest.text_pair) if manifest else (None, None)
-        if trained[0] in columns and (trained[1] is None or trained[1] in columns):
-            text, text_pair = trained[0], text_pair or trained[1]
-        elif "text" in columns:
-            text, text_pair = "text", text_pair or ("text_pair" if "text_pair" in columns else None)
-        elif len(columns) == 1:
-            text = next(iter(columns))
+    is_pair = text_pair is not None or (manifest is not None and manifest.text_pair is not None)
+    text = text or _first_of(columns, [manifest.text if manifest else None, "text"])
+    if is_pair or manifest is None:
+        text_pair = text_pair or _first_of(columns, [manifest.text_pair if manifest else None, "text_pair"])
+    if text is None and len(columns) == 1:
+        text = next(iter(columns))
+    if is_pair and text is not None and text_pair is None:
+        raise UsageError(f"the model reads pairs; name the second text's column in {file} by --text-pair")
     missing = [repr(name) for name in (text, text_pair) if name is not None and name not in columns]
     if text is None or missing:
         what = f"no column {' or '.join(missing)}" if missing else "no text column of a known name"
         raise UsageError(f"{file} has {what}; its columns: {', '.join(columns)}. Give --text (and --text-pair)")
     return columns[text], None if text_pair is None else columns[text_pair]
+
+
+def _first_of(columns: dict[str, list[str]], names: list[str | None]) -> str | None:
+    return next((name for name in names if name in columns), None)
 
 
 def _manifest(result: RunResult) -> Manifest:

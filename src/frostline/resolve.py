@@ -43,8 +43,8 @@ class Opened:
         return sum(estimated_bytes(encoded, self.pretrained.width) for encoded in (self.train, self.dev))
 
 
-def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened:
-    """Settles a request, or finds how it was settled before."""
+def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: str = "curve") -> Opened:
+    """Settles a command's request, or finds how it was settled before."""
     check(request)
     task = tasks.resolve(request.task)
     data = tasks.load(task)
@@ -90,7 +90,7 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int) -> Opened
         depths=depths,
         is_cached=request.cache and not request.frozen_dropout and needed <= max_cache_bytes,
     )
-    return Opened(_kept(store, settled), store, pretrained, data, train, dev)
+    return Opened(_kept(store, command, settled), store, pretrained, data, train, dev)
 
 
 def default_out(model: str, task: str) -> Path:
@@ -147,10 +147,15 @@ def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", 
     return asked
 
 
-def _kept(store: Store, settled: ResolvedCurve) -> ResolvedCurve:
+def _kept(store: Store, command: str, settled: ResolvedCurve) -> ResolvedCurve:
     """What the first call with the same request settled; this one, if it is the first."""
-    path = store.spec_path("curve", key_of(settled.asked.to_json()))
+    path = store.spec_path(command, key_of(settled.asked.to_json()))
     atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
+    return read_resolved(path)
+
+
+def read_resolved(path: Path) -> ResolvedCurve:
+    """A request as it was settled; a DataError where the file is not one."""
     try:
         return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, DataError) as error:

