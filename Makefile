@@ -21,8 +21,9 @@ format: $(INSTALLED)
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
+# DATA is a GLUE folder.
 bench: $(INSTALLED)
-	.venv/bin/python -m bench.against_trainer
+	.venv/bin/python -m bench.against_trainer --data $(DATA)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
