@@ -15,8 +15,7 @@ from frostline.records import RunSpec
 from frostline.stack import Stack
 from frostline.stack.load import load_model, load_tokenizer
 from frostline.tasks import TaskData
-from frostline.train import Descent, Training
-from tiny import TEETH, distance
+from tiny import TEETH, distance, step_losses
 
 pytestmark = pytest.mark.real
 
@@ -128,25 +127,7 @@ def _spec(*, is_cached: bool, is_packed: bool) -> RunSpec:
 def _step_losses(model: str, encoded: Encoded, spec: RunSpec, states: States | None) -> NDArray[np.float64]:
     is_packed = spec.layout == "packed"
     stack = _stack(model, is_packed=is_packed)
-    stack.apply(stack.parameters_above(4))
-    split = Split(encoded, states)
-    training = Training(
-        spec=spec,
-        forward=Forward(stack, 4, is_packed=is_packed),
-        train=split,
-        dev=split,
-        metric_names=("accuracy",),
-        order_seed=0,
-        on_epoch=lambda _: None,
-    )
-    losses: list[float] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        descent = Descent(training, spec.epochs)
-        for epoch in range(1, spec.epochs + 1):
-            stack.train()
-            losses += [float(descent.step(batch)) for batch in descent.batches(epoch)]
-    return np.array(losses)
+    return step_losses(stack, 4, spec, Split(encoded, states))
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

@@ -19,7 +19,6 @@ from torch.nn import functional
 from frostline import strategies
 from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
-from frostline.forward import Forward
 from frostline.prefix import PrefixMemory, Split, States
 from frostline.records import Kind, Plan, RunResult, RunSpec, TaskSpec
 from frostline.run import Runner, seed_for
@@ -27,8 +26,8 @@ from frostline.stack import FrozenMovedError, Stack
 from frostline.stack.load import load_model
 from frostline.strategies import Strategy
 from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task
-from frostline.train import Descent, DivergedError, Training, _rate_share, loss_of
-from tiny import TEETH, Case
+from frostline.train import Descent, DivergedError, _rate_share, loss_of
+from tiny import TEETH, Case, step_losses
 
 SPEC = RunSpec(
     model="tiny",
@@ -62,24 +61,7 @@ def _step_losses(
     if states is not None and change is not None:
         states = change(states, encoded.labels.astype(np.int64))
     split = Split(encoded, states)
-    stack.apply(stack.parameters_above(depth))
-    training = Training(
-        spec=spec,
-        forward=Forward(stack, depth, is_packed=spec.layout == "packed"),
-        train=split,
-        dev=split,
-        metric_names=("accuracy",),
-        order_seed=0,
-        on_epoch=lambda _: None,
-    )
-    losses: list[float] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        descent = Descent(training, spec.epochs)
-        for epoch in range(1, spec.epochs + 1):
-            stack.train()
-            losses += [float(descent.step(batch)) for batch in descent.batches(epoch)]
-    return np.array(losses)
+    return step_losses(stack, depth, spec, split)
 
 
 def _swap_two_rows(states: States, labels: NDArray[np.int64]) -> States:

@@ -8,12 +8,16 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from frostline.batches import Batch, Encoded, encode, make_batch
-from frostline.records import Kind
+from frostline.forward import Forward
+from frostline.prefix import Split
+from frostline.records import Kind, RunSpec
 from frostline.stack import Stack
 from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.train import Descent, Training
 
 # As in a run: over tiny models several threads only wait for each other.
 torch.set_num_threads(1)
@@ -79,3 +83,25 @@ def distance(one: Tensor, other: Tensor) -> float:
     """The largest absolute difference."""
     assert one.shape == other.shape
     return float((one.detach() - other.detach()).abs().max())
+
+
+def step_losses(stack: Stack, depth: int, spec: RunSpec, split: Split) -> NDArray[np.float64]:
+    """The loss of every step of training above a depth."""
+    stack.apply(stack.parameters_above(depth))
+    training = Training(
+        spec=spec,
+        forward=Forward(stack, depth, is_packed=spec.layout == "packed"),
+        train=split,
+        dev=split,
+        metric_names=("accuracy",),
+        order_seed=0,
+        on_epoch=lambda _: None,
+    )
+    losses: list[float] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        descent = Descent(training, spec.epochs)
+        for epoch in range(1, spec.epochs + 1):
+            stack.train()
+            losses += [float(descent.step(batch)) for batch in descent.batches(epoch)]
+    return np.array(losses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 def write(path: Path, text: str) -> Path:
     """Puts the text at `path` in one step, over what was there; readers see the old file or the new one."""
     temporary = _written_beside(path, text)
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
     return path
 
@@ -31,14 +35,13 @@ def write_new(path: Path, text: str) -> bool:
 def _written_beside(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
+    with contextlib.ExitStack() as if_it_fails:
+        if_it_fails.callback(temporary.unlink, missing_ok=True)
         with temporary.open("x", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        if_it_fails.pop_all()
     return temporary
 
 
