@@ -29,7 +29,7 @@ from commands import (
     run_files,
     runs_in,
 )
-from frostline import tasks
+from frostline import __version__, tasks
 from frostline.cli import main
 from frostline.records import ResolvedCurve, RunResult
 
@@ -357,3 +357,8 @@ def test_tasks_are_listed_by_the_real_command() -> None:
     assert len(said) == 10
     assert (said["mrpc"]["metrics"], said["mrpc"]["text_pair"]) == (["f1", "accuracy"], "#2 String")
     assert done.stderr == ""
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"frostline {__version__}\n"

@@ -105,7 +105,8 @@ class Batch:
     def padded(self, values: Tensor, fill: float = 0) -> Tensor:
         """(all tokens, …) → (batch, tokens, …)."""
         table = values.new_full((*self.mask.shape, *values.shape[1:]), fill)
-        return table.masked_scatter(self.mask.view(*self.mask.shape, *[1] * (values.ndim - 1)), values)
+        mask = self.mask.to(values.device)
+        return table.masked_scatter(mask.view(*mask.shape, *[1] * (values.ndim - 1)), values)
 
     @property
     def places(self) -> Tensor:

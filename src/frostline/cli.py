@@ -11,6 +11,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,6 +69,21 @@ Threads = Annotated[int | None, _flag("--threads")]
 Workers = Annotated[int | None, _flag("--workers", said="runs at a time; by default one a core")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, _flag("--device")]
 AsJson = Annotated[bool, _flag("--json", said="one JSON object on standard output")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"frostline {metadata.version('frostline')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="show the version and exit")
+    ] = False,
+) -> None:
+    """What is common to all commands."""
 
 
 @app.command()
