@@ -10,6 +10,8 @@ import pytest
 from transformers import GPT2Config
 
 from frostline.stack.census import PAPER_MODELS, census
+from frostline.stack.load import count_trained
+from frostline.testing import make_model
 
 # embeddings, one layer, all layers, pooler, total: PAPER.md
 PAPER = {
@@ -62,3 +64,10 @@ def test_a_random_small_gpt2(seed: int, tmp_path: Path) -> None:
     assert [d.trained_parameters for d in found.depths] == [
         (n_layers - depth) * layer + 4 * width for depth in range(n_layers + 1)
     ]
+
+
+def test_what_trains_is_counted_with_the_head_the_classes_want(tmp_path: Path) -> None:
+    model = str(make_model(tmp_path / "tiny"))
+    two, three = (count_trained(model, labels, [0, 2]) for labels in (("a", "b"), ("a", "b", "c")))
+    assert {depth: three[depth] - two[depth] for depth in two} == dict.fromkeys([None, 0, 2], 8 + 1)
+    assert count_trained(model, (), [2])[2] == two[2] - (8 + 1)

@@ -224,9 +224,14 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
-    from frostline.demo import run_demo
+    from frostline.demo import demo_curve, print_demo
 
-    _end(run_demo(_console(), out, workers=workers, as_json=as_json))
+    found = demo_curve(out, workers=workers)
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        print_demo(_console(), found, out)
+    _end(found)
 
 
 def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +26,19 @@ SETTINGS: dict[str, Any] = {
 """Small enough for a few minutes on two cores, large enough for the paper's shape."""
 
 
-def run_demo(console: Console, out: Path, *, workers: int | None, as_json: bool) -> Curve:
-    """The demo's curve; shows it, and says where to look and what it saved."""
-    settings = {**SETTINGS, "out": out, "workers": workers}
-    study = api.curve(DEMO_MODEL, "rotten-tomatoes", **settings)
-    if as_json:
-        sys.stdout.write(json.dumps(study.to_json(), indent=2, allow_nan=False) + "\n")
-        return study
-    print_curve(console, study)
+def demo_curve(out: Path, *, workers: int | None) -> Curve:
+    """The demo's curve."""
+    return api.curve(DEMO_MODEL, "rotten-tomatoes", out=out, workers=workers, **SETTINGS)
+
+
+def print_demo(console: Console, curve: Curve, out: Path) -> None:
+    """Shows the demo's curve, and says where to look and what it saved."""
+    print_curve(console, curve)
     console.print(f"To look at: {out / 'curve.svg'}, {out / 'curve.md'}, {out / 'curve.json'}, {out / 'runs'}")
-    _say_what_it_saved(console, settings, study.cost.wall_seconds, is_fresh=study.runs.reused == 0)
-    return study
-
-
-def _say_what_it_saved(console: Console, settings: dict[str, Any], wall_seconds: float, *, is_fresh: bool) -> None:
-    request, options = api.make_request(DEMO_MODEL, "rotten-tomatoes", settings)
-    plain = plain_loop_seconds(open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes))
-    ours = f"this took {text.duration(wall_seconds)}" if is_fresh else "most of it was in the store"
+    request, options = api.make_request(DEMO_MODEL, "rotten-tomatoes", {**SETTINGS, "out": out})
+    plain = plain_loop_seconds(open_curve(request, out, max_cache_bytes=options.max_cache_bytes))
+    is_fresh = curve.runs.reused == 0
+    ours = f"this took {text.duration(curve.cost.wall_seconds)}" if is_fresh else "most of it was in the store"
     console.print(
         f"The same runs one by one in a plain training loop on all cores (frozen by requires_grad, dynamic padding): "
         f"about {text.duration(plain)}, from a few timed steps of each; {ours}.",

@@ -19,6 +19,7 @@ from frostline.executors.local import LocalProcesses
 from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, default_workers, open_curve, pick_device, read_resolved
+from frostline.stack.load import count_trained
 from frostline.store import Store
 from frostline.strategies import Freeze, Full, Strategy, parse
 
@@ -223,11 +224,11 @@ def _line_search(sweep: Sweep, resolved: ResolvedCurve) -> tuple[list[TriedRate]
         TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
         for s in specs
     ]
-    best = max((t for t in tried if t.score is not None), key=lambda t: t.score or 0.0, default=None)
-    if best is None:
+    if not results:
         raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
-    sweep.progress.note(f"the line search chose the rate {best.learning_rate:g}")
-    return tried, best.learning_rate
+    best = best_rate(list(results.values()))
+    sweep.progress.note(f"the line search chose the rate {best:g}")
+    return tried, best
 
 
 def _assembled(
@@ -264,15 +265,15 @@ def _assembled(
 def _plan_lines(opened: Opened) -> list[str]:
     """What will be trained, before anything is."""
     resolved, data = opened.resolved, opened.data
-    spec, pretrained = resolved.base, opened.pretrained
+    spec, counts = resolved.base, count_trained(resolved.base.model, data.label_names, resolved.depths)
     lines = [
-        f"{spec.model}: {resolved.n_layers} layers, {pretrained.parameters_above[None]:,} parameters with the head",
+        f"{spec.model}: {resolved.n_layers} layers, {counts[None]:,} parameters with the head",
         f"{spec.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {spec.task.metric}",
     ]
-    for depth in (None, *resolved.depths):
-        trained, total = pretrained.parameters_above[depth], pretrained.parameters_above[None]
-        lines.append(f"  {'full' if depth is None else Freeze(depth).name}: trains {trained:,} ({trained / total:.1%})")
+    for depth, trained in counts.items():
+        name = (Full() if depth is None else Freeze(depth)).name
+        lines.append(f"{name}: trains {trained:,} ({trained / counts[None]:.1%})")
     cached = (
         f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
     )
-    return [*lines, f"  what the frozen layers put out is {cached}"]
+    return [*lines, f"what the frozen layers put out is {cached}"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,6 @@ class Pretrained:
     pair_joiner: str | None
     is_packable: bool
     """the rows of a batch can go through the layers as one row"""
-    parameters_above: Mapping[int | None, int]
-    """what trains above each depth, with a head for two classes; None: all there are"""
     tokenizer: PreTrainedTokenizerBase
 
 
@@ -65,20 +63,16 @@ def describe(name: str) -> Pretrained:
     tokenizer = load_tokenizer(name)
     model, missing = _load(name, head_seed=0)
     check_tokenizer(tokenizer, model)
-    stack = Stack(model)
-    parameters: dict[int | None, int] = {None: stack.count(stack.all_parameters)}
-    parameters |= {depth: stack.count(stack.parameters_above(depth)) for depth in range(stack.n_layers + 1)}
     return Pretrained(
         name=name,
         fingerprint=_fingerprint(name, model, missing, tokenizer),
-        n_layers=stack.n_layers,
+        n_layers=Stack(model).n_layers,
         width=int(model.config.hidden_size),
         epochs=10 if model.config.model_type == "roberta" else 3,
         max_tokens=_max_tokens(model.config, tokenizer),
         # A tokenizer without a separator would run the two texts of a pair into each other.
         pair_joiner=None if tokenizer.sep_token else "\n",
         is_packable=first_position(model.config) is not None,
-        parameters_above=parameters,
         tokenizer=tokenizer,
     )
 
@@ -102,6 +96,13 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
     if model.config.pad_token_id is None:
         model.config.pad_token_id = pad_token_id
     return model
+
+
+def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) -> dict[int | None, int]:
+    """How many parameters train at each depth, with the head these classes want; None: how many there are."""
+    stack = Stack(load_model(name, head_seed=0, label_names=label_names, pad_token_id=None))
+    counts: dict[int | None, int] = {None: stack.count(stack.all_parameters)}
+    return counts | {depth: stack.count(stack.parameters_above(depth)) for depth in depths}
 
 
 def load_config(name: str) -> PreTrainedConfig:
