@@ -14,15 +14,15 @@ from frostline import tasks
 from frostline.records import RunSpec
 from frostline.run import Runner, seed_for
 from frostline.stack.load import load_model, load_tokenizer, quiet
-from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task
-from tiny import TEETH
+from frostline.testing import Family, make_model, make_spec, make_task
+from tiny import BASIC, TEETH
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models, by family, without dropout, and a toy task."""
     folder = tmp_path_factory.mktemp("trainer")
-    for family in FAMILIES:
+    for family in BASIC:
         make_model(folder / family, family, dropout=0.0)
     make_task(folder / "task.csv", n_rows=80)
     return folder
@@ -72,7 +72,7 @@ def _trainer_losses(spec: RunSpec, trained: tuple[str, ...], folder: Path, **set
     return log.losses
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("strategy", ["full", "freeze:1"])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_the_recipe_is_trainers(family: Family, strategy: str, layout: str, folder: Path, tmp_path: Path) -> None:

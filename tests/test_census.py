@@ -11,7 +11,7 @@ from transformers import GPT2Config
 
 from frostline.stack.census import PAPER_MODELS, census
 from frostline.stack.load import count_trained
-from frostline.testing import make_model
+from frostline.testing import FAMILIES, Family, make_model
 
 # embeddings, one layer, all layers, pooler, total: PAPER.md
 PAPER = {
@@ -71,3 +71,15 @@ def test_what_trains_is_counted_with_the_head_the_classes_want(tmp_path: Path) -
     two, three = (count_trained(model, labels, [0, 2]) for labels in (("a", "b"), ("a", "b", "c")))
     assert {depth: three[depth] - two[depth] for depth in two} == dict.fromkeys([None, 0, 2], 8 + 1)
     assert count_trained(model, (), [2])[2] == two[2] - (8 + 1)
+
+
+# The library's DeBERTa calls torch.jit.script on import.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_adds_up(family: Family, tmp_path: Path) -> None:
+    model = str(make_model(tmp_path, family, n_layers=3))
+    found = census(model)
+    assert found.embeddings + found.layers + found.pooler == found.total
+    counted = count_trained(model, ("bad", "good"), range(4))
+    assert {depth.n_frozen: depth.trained_parameters for depth in found.depths} == {d: counted[d] for d in range(4)}
+    assert found.full == counted[None]

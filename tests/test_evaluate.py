@@ -12,8 +12,8 @@ from frostline.evaluate import predict, scores
 from frostline.forward import Forward
 from frostline.prefix import PrefixMemory, Split
 from frostline.stack import Stack
-from frostline.testing import FAMILIES, Family
-from tiny import TEETH, Case
+from frostline.testing import Family
+from tiny import BASIC, TEETH, Case
 
 N_ROWS = 150  # more than two batches, whose layout sorts the rows
 
@@ -34,7 +34,7 @@ def _one_by_one(stack: Stack, split: Split) -> NDArray[np.float32]:
     return np.concatenate(answers)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 def test_predictions_are_in_the_rows_order(family: Family) -> None:
     forward, split = _forward(family), Split(Case(family).encoded(N_ROWS))
     found = predict(forward, split)
@@ -44,7 +44,7 @@ def test_predictions_are_in_the_rows_order(family: Family) -> None:
     assert np.abs(found[::-1] - alone).max() > TEETH
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 def test_predictions_of_some_rows_are_in_the_order_asked_for(family: Family) -> None:
     forward, split = _forward(family), Split(Case(family).encoded(N_ROWS))
     everything = predict(forward, split)
@@ -53,7 +53,7 @@ def test_predictions_of_some_rows_are_in_the_order_asked_for(family: Family) -> 
         assert np.abs(predict(forward, split, positions) - everything[positions]).max() < 1e-4
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_predictions_from_kept_states_are_the_same(family: Family, is_packed: bool) -> None:
     stack, encoded = _forward(family).stack, Case(family).encoded(N_ROWS)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import r2_score, root_mean_squared_error
 from transformers import BertConfig, BertModel
 
 from frostline import evaluate, tasks
@@ -24,8 +25,8 @@ from frostline.records import EpochRecord, Kind, RunResult, RunSpec
 from frostline.run import TRAIN_SAMPLE, Runner
 from frostline.stack import Stack
 from frostline.stack.load import load_tokenizer
-from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task, make_tokenizer
-from tiny import TEETH
+from frostline.testing import Family, make_model, make_spec, make_task, make_tokenizer
+from tiny import BASIC, TEETH
 
 N_ROWS = 60
 
@@ -34,7 +35,7 @@ N_ROWS = 60
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models, by family, and toy tasks."""
     folder = tmp_path_factory.mktemp("run")
-    for family in FAMILIES:
+    for family in BASIC:
         make_model(folder / family, family, initializer_range=0.3)
     make_task(folder / "plain.csv", n_rows=N_ROWS)
     make_task(folder / "pairs.csv", n_rows=N_ROWS, is_pair=True)
@@ -65,7 +66,7 @@ def _plain_answers(spec: RunSpec, stack: Stack, texts: list[str], pairs: list[st
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("strategy", ["full", "freeze:1"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 def test_every_field_of_a_result(family: Family, strategy: str, layout: str, folder: Path) -> None:
     spec = make_spec(
         folder / family, folder / "plain.csv", strategy=strategy, layout=layout, is_cached=strategy != "full"
@@ -158,13 +159,15 @@ def test_a_regression_task(folder: Path) -> None:
     assert result.metrics == {
         "pearson": pytest.approx(pearsonr(outputs[:, 0], data.dev.labels)[0]),
         "spearman": pytest.approx(spearmanr(outputs[:, 0], data.dev.labels)[0]),
+        "r2": pytest.approx(r2_score(data.dev.labels, outputs[:, 0])),
+        "rmse": pytest.approx(root_mean_squared_error(data.dev.labels, outputs[:, 0])),
     }
     assert result.score == result.metrics["pearson"]
     assert np.abs(outputs - _plain_answers(spec, stack, data.dev.texts, None)).max() < 1e-4
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 def test_a_task_of_pairs(family: Family, layout: str, folder: Path) -> None:
     spec = make_spec(folder / family, folder / "pairs.csv", layout=layout, strategy="freeze:1", is_cached=True)
     assert (spec.pair_joiner == "\n") == (family == "gpt2")

@@ -13,16 +13,25 @@ from torch import Tensor
 
 from frostline.batches import Batch, Encoded, encode, make_batch
 from frostline.forward import Forward
+from frostline.loop import Descent, Training
 from frostline.prefix import Split
 from frostline.records import Kind, RunSpec
 from frostline.stack import Stack
 from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
-from frostline.train import Descent, Training
 
 # As in a run: over tiny models several threads only wait for each other.
 torch.set_num_threads(1)
 # Every run collects garbage first; what was imported for good need not be looked through each time.
 gc.freeze()
+
+BASIC: tuple[Family, ...] = ("bert", "roberta", "gpt2")
+"""One family of each kind, for tests that go deep; `test_families` has them all."""
+
+PACKED: tuple[Family, ...] = (
+    "bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert", "gpt2", "opt", "gpt_neox", "llama",
+    "qwen2", "qwen3",
+)  # fmt: skip
+"""The families that can be packed: all but MPNet, DeBERTa and XLNet."""
 
 TEETH = 1e-2
 """What is broken on purpose must move something by more than this."""

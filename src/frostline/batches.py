@@ -25,16 +25,15 @@ EVALUATION_BATCH = 64
 
 @dataclass(frozen=True)
 class Padding:
-    """How a tokenizer fills up the rows of a batch."""
+    """What a tokenizer fills up the rows of a batch with."""
 
     token: int
     token_type: int
-    is_left: bool
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Padding:
-        """The tokenizer's own way."""
-        return cls(int(tokenizer.pad_token_id), int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left")
+        """The tokenizer's own."""
+        return cls(int(tokenizer.pad_token_id), int(tokenizer.pad_token_type_id))
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:
         positions=positions,
         tokens=torch.from_numpy(encoded.tokens[source]),
         token_types=None if types is None else torch.from_numpy(types[source]),
-        mask=torch.from_numpy(_mask(encoded.lengths[positions], is_left=encoded.padding.is_left)),
+        mask=torch.from_numpy(_mask(encoded.lengths[positions])),
         labels=torch.from_numpy(np.ascontiguousarray(encoded.labels[positions])),
         padding=encoded.padding,
     )
@@ -179,11 +178,10 @@ def token_positions(offsets: NDArray[np.int64], positions: NDArray[np.int64]) ->
     return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
 
 
-def _mask(lengths: NDArray[np.int64], *, is_left: bool) -> NDArray[np.bool_]:
-    columns = np.arange(lengths.max())
-    if is_left:
-        return np.asarray(columns[::-1][None, :] < lengths[:, None])
-    return np.asarray(columns[None, :] < lengths[:, None])
+def _mask(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    # On the right whatever the tokenizer's side: positions then count from each row's first token in every family, a
+    # decoder's real tokens never see the padding, and the token a head reads is found by the mask.
+    return np.asarray(np.arange(lengths.max())[None, :] < lengths[:, None])
 
 
 def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:

@@ -36,15 +36,15 @@ class Forward:
             return (self._packed if self.is_packed else self._padded)(batch, split).float()
 
     def _padded(self, batch: Batch, split: Split) -> Tensor:
+        stack = self.stack
         inputs = self._moved(batch.padded_inputs())
-        if self.depth is None:
-            return self.stack.logits(inputs)
-        if split.states is not None:
-            state = batch.padded(split.states.of(batch, split.encoded)).to(self.stack.device)
-        else:
-            with torch.no_grad():
-                state = self.stack.state_at(self.depth, inputs) * batch.mask.to(self.stack.device)[..., None]
-        return self.stack.logits_from(self.depth, state, inputs)
+        start = self._padded_start(batch, split, inputs)
+        if stack.head_reads == "all":
+            if start is None or self.depth is None:
+                return stack.logits(inputs)
+            return stack.logits_from(self.depth, start, inputs)
+        # Told by the mask: a head that looks for the pad token takes an end token that serves as one for padding.
+        return self._head(batch, self._top(start, inputs)[batch.mask.to(stack.device)])
 
     def _packed(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack
@@ -59,17 +59,24 @@ class Forward:
                 state = self._top(start, inputs)[0]
         return self._head_of_one(batch.tokens.to(stack.device)[first], state)
 
+    def _padded_start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
+        """The state the training pass starts from (batch, tokens, width), 0 where there is padding."""
+        if self.depth is None:
+            return None
+        if split.states is not None:
+            return batch.padded(split.states.of(batch, split.encoded)).to(self.stack.device)
+        return self.stack.frozen_state_at(self.depth, inputs) * batch.mask.to(self.stack.device)[..., None]
+
     def _start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
         """The state the training pass starts from (1, all tokens, width); None where it starts from the tokens."""
         if self.depth is None:
             return None
         if split.states is not None:
             return split.states.of(batch, split.encoded)[None].to(self.stack.device)
-        with torch.no_grad():
-            return self.stack.state_at(self.depth, inputs)
+        return self.stack.frozen_state_at(self.depth, inputs)
 
     def _top(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
-        """The state after the last layer (1, tokens, width)."""
+        """The state after the last layer (batch, tokens, width)."""
         if start is None or self.depth is None:
             return self.stack.state_at(self.stack.n_layers, inputs)
         return self.stack.state_between(self.depth, start, self.stack.n_layers, inputs)

@@ -22,17 +22,20 @@ from frostline.errors import DataError
 from frostline.evaluate import predict
 from frostline.forward import Forward
 from frostline.keys import derived_seed
+from frostline.loop import Descent, Trained, Training, train
 from frostline.meter import MemoryMeter
 from frostline.prefix import PrefixMemory, Split
 from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
 from frostline.serial import StoredArray
 from frostline.stack import FrozenMovedError, Stack
-from frostline.stack.load import describe, load_model, load_tokenizer
+from frostline.stack.load import fingerprint_of, load_model, load_tokenizer, unknown_share
 from frostline.tasks import Rows, TaskData
-from frostline.train import Descent, Trained, Training, train
 
 TRAIN_SAMPLE = 1000
 """Rows of the fixed sample that the training score is taken on."""
+
+TOLD_UNKNOWN = 0.1
+"""Share of unknown tokens from which a notice tells of them."""
 
 OnEpoch = Callable[[EpochRecord], None]
 
@@ -126,7 +129,7 @@ class Runner:
 
     def _check_model(self, spec: RunSpec) -> None:
         if (spec.model, spec.model_fingerprint) not in self._checked:
-            if describe(spec.model).fingerprint != spec.model_fingerprint:
+            if fingerprint_of(spec.model) != spec.model_fingerprint:
                 raise DataError(f"the model {spec.model} changed since this run was planned; use a new --out folder")
             self._checked.add((spec.model, spec.model_fingerprint))
 
@@ -286,9 +289,14 @@ def _result(
         n_dev=len(dev),
         n_layers=training.forward.stack.n_layers,
         cost=cost,
-        notices=(*data.notices, *_cut_notices(spec, prepared)),
+        notices=(*data.notices, *_cut_notices(spec, prepared), *_unknown_notices(prepared)),
         circumstances=circumstances(spec.device),
     )
+
+
+def _unknown_notices(prepared: _Prepared) -> list[str]:
+    share = unknown_share(prepared.tokenizer, prepared.train.encoded.tokens)
+    return [f"{share:.0%} of the training tokens are unknown to the tokenizer"] if share > TOLD_UNKNOWN else []
 
 
 def _cut_notices(spec: RunSpec, prepared: _Prepared) -> list[str]:

@@ -7,8 +7,9 @@ than any tolerance, and no test of equality could fail (TRAPS 22).
 from __future__ import annotations
 
 import csv
+import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +18,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
-    BertConfig,
-    GPT2Config,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    RobertaConfig,
 )
 
 from frostline import tasks
@@ -33,8 +32,11 @@ from frostline.stack import Stack
 from frostline.stack.load import describe, quiet
 from frostline.tasks import Labels, Rows
 
-Family = Literal["bert", "roberta", "gpt2"]
-FAMILIES: tuple[Family, ...] = ("bert", "roberta", "gpt2")
+Family = Literal[
+    "bert", "roberta", "xlm-roberta", "electra", "distilbert", "mpnet", "deberta-v2", "deberta-v3", "modernbert",
+    "xlnet", "gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3",
+]  # fmt: skip
+FAMILIES: tuple[Family, ...] = typing.get_args(Family)
 
 WORDS = ("good", "great", "fine", "bad", "poor", "dull", "a", "the", "film", "plot", "is", "was", "and", "not", "so")
 POSITIVE = WORDS[:3]
@@ -64,29 +66,49 @@ def make_model(
     return folder
 
 
+class _Template(NamedTuple):
+    """Where a family's tokenizer puts special tokens, a token type after each colon."""
+
+    single: str
+    pair: str
+    has_types: bool = False
+
+
+_DECODERS = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3")
+_BERT = _Template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", has_types=True)
+_NO_TYPES = _Template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]")
+_ROBERTA = _Template("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]")
+_XLNET = _Template("$A [SEP] [CLS]:2", "$A [SEP] $B:1 [SEP]:1 [CLS]:2", has_types=True)
+_TEMPLATES: dict[Family, _Template] = {
+    "bert": _BERT, "electra": _BERT, "deberta-v2": _BERT, "deberta-v3": _BERT, "distilbert": _NO_TYPES,
+    "modernbert": _NO_TYPES, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "mpnet": _ROBERTA, "xlnet": _XLNET,
+}  # fmt: skip
+
+
 def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
-    """A word-level tokenizer with the special tokens of a family."""
+    """A word-level tokenizer with the special tokens of a family; a decoder's has an end token alone."""
     inner = Tokenizer(WordLevel({word: number for number, word in enumerate(_VOCABULARY)}, unk_token="[UNK]"))
     inner.pre_tokenizer = WhitespaceSplit()
-    if family == "gpt2":
+    if family in _DECODERS:
         return PreTrainedTokenizerFast(
             tokenizer_object=inner,
             unk_token="[UNK]",
             eos_token=_END,
             model_input_names=["input_ids", "attention_mask"],
         )
-    pair = "[CLS] $A [SEP] $B:1 [SEP]:1" if family == "bert" else "[CLS] $A [SEP] [SEP] $B [SEP]"
+    template = _TEMPLATES[family]
     inner.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair=pair, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single=template.single, pair=template.pair, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    types = ["token_type_ids"] if family == "bert" else []
+    own = {"padding_side": "left", "pad_token_type_id": 3} if family == "xlnet" else {}
     return PreTrainedTokenizerFast(
         tokenizer_object=inner,
         unk_token="[UNK]",
         pad_token="[PAD]",
         cls_token="[CLS]",
         sep_token="[SEP]",
-        model_input_names=["input_ids", *types, "attention_mask"],
+        model_input_names=["input_ids", *(["token_type_ids"] if template.has_types else []), "attention_mask"],
+        **own,
     )
 
 
@@ -170,33 +192,45 @@ def _draw_all(model: PreTrainedModel) -> None:
             parameter.data += 0.2 * torch.randn_like(parameter)
 
 
+_RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4}
+_OWN_SETTINGS: dict[Family, dict[str, Any]] = {
+    "roberta": {"type_vocab_size": 1},
+    "xlm-roberta": {"type_vocab_size": 1},
+    "electra": {"embedding_size": 4},
+    "deberta-v2": {**_RELATIVE, "conv_kernel_size": 3, "conv_act": "gelu", "norm_rel_ebd": "layer_norm"},
+    "deberta-v3": {**_RELATIVE, "position_biased_input": False, "share_att_key": True, "type_vocab_size": 0},
+    "modernbert": {"local_attention": 4, "global_attn_every_n_layers": 2, "cls_token_id": 2, "sep_token_id": 3},
+    "xlnet": {"d_head": 4, "d_inner": 16},
+    "opt": {"ffn_dim": 16, "word_embed_proj_dim": 8},
+    "gpt_neox": {"rotary_pct": 0.5},
+    "llama": {"num_key_value_heads": 1},
+    "qwen2": {"num_key_value_heads": 1, "vocab_size": len(_VOCABULARY) + 1},  # its tokenizer brings one of its own
+    "qwen3": {"num_key_value_heads": 1, "head_dim": 4},
+}
+
+
 def _config(family: Family, n_layers: int, dropout: float, initializer_range: float) -> PreTrainedConfig:
-    if family == "gpt2":
-        return GPT2Config(
-            vocab_size=len(_VOCABULARY),
-            n_positions=40,
-            n_embd=8,
-            n_layer=n_layers,
-            n_head=2,
-            resid_pdrop=dropout,
-            embd_pdrop=dropout,
-            attn_pdrop=dropout,
-            bos_token_id=_VOCABULARY.index(_END),
-            eos_token_id=_VOCABULARY.index(_END),
-            initializer_range=initializer_range,
-        )
-    sizes = {
+    is_decoder = family in _DECODERS
+    settings: dict[str, Any] = {
         "vocab_size": len(_VOCABULARY),
         "hidden_size": 8,
         "num_hidden_layers": n_layers,
         "num_attention_heads": 2,
         "intermediate_size": 16,
         "max_position_embeddings": 42,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
         "initializer_range": initializer_range,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
+        "pad_token_id": None if is_decoder else 0,
+        "bos_token_id": _VOCABULARY.index(_END) if is_decoder else 2,
+        "eos_token_id": _VOCABULARY.index(_END) if is_decoder else 3,
+        **_OWN_SETTINGS.get(family, {}),
     }
-    return BertConfig(**sizes) if family == "bert" else RobertaConfig(**sizes, type_vocab_size=1)
+    if family == "xlnet":  # its positions are relative and without a limit
+        del settings["max_position_embeddings"], settings["intermediate_size"]
+    if family == "distilbert":
+        settings["hidden_dim"] = settings.pop("intermediate_size")
+    config = AutoConfig.for_model("deberta-v2" if family == "deberta-v3" else family, **settings)
+    for name, value in config.to_dict().items():
+        if "drop" in name and isinstance(value, float) and name != "layerdrop":
+            setattr(config, name, dropout)
+    assert isinstance(config, PreTrainedConfig)
+    return config

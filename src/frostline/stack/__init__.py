@@ -24,9 +24,12 @@ from frostline.stack.structure import (
     HeadReads,
     NoDepthError,
     Structure,
+    find_layers,
     find_structure,
+    in_eval,
     observe_reading,
     passing_through,
+    word_embeddings,
 )
 
 __all__ = ["FrozenMovedError", "NoDepthError", "Stack"]
@@ -45,10 +48,9 @@ class Stack:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self.n_layers = int(model.config.num_hidden_layers)
-        forward = inspect.signature(model.forward).parameters
-        # A decoder would fill a key-value cache nobody reads.
-        self._always: dict[str, object] = {"use_cache": False} if "use_cache" in forward else {}
+        self._accepted = set(inspect.signature(model.forward).parameters)
+        # A decoder would fill a key-value cache, XLNet its memory; nobody reads them.
+        self._always = {name: False for name in ("use_cache", "use_mems") if name in self._accepted}
 
     @functools.cached_property
     def structure(self) -> Structure:
@@ -56,9 +58,44 @@ class Stack:
         return find_structure(self.model)
 
     @functools.cached_property
+    def n_layers(self) -> int:
+        """How many layers there are; without a stack to cut, how many the configuration counts."""
+        counted = getattr(self.model.config, "num_hidden_layers", None)
+        return len(find_layers(self.model)[1]) if counted is None else int(counted)
+
+    @functools.cached_property
     def head_reads(self) -> HeadReads:
-        """Which token's state the head reads."""
-        return observe_reading(self.model, self._layers, self.structure.output_length)
+        """Which token's state the head reads; all, where there is no stack below it that could be told apart."""
+        try:
+            structure = self.structure
+        except NoDepthError:
+            return "all"
+        return observe_reading(self.model, self._layers, structure.output_length)
+
+    def check_depths(self) -> None:
+        """Raises a NoDepthError unless the model, cut at a depth and joined again, answers as it does whole."""
+        _ = self.structure
+        lengths = (5, 3)
+        tokens = torch.arange(sum(lengths), device=self.device).remainder(PROBED_TOKENS - 3) + 3
+        rows = nn.utils.rnn.pad_sequence(list(tokens.split(lengths)), batch_first=True)
+        mask = torch.arange(max(lengths), device=self.device) < rows.new_tensor(lengths)[:, None]
+        inputs = {"input_ids": rows, "attention_mask": mask.long()}
+        with torch.no_grad(), in_eval(self.model):
+            whole = self.logits(inputs)
+            for depth in sorted({0, self.n_layers // 2, self.n_layers}):
+                self._check_joined(depth, self.logits_from(depth, self.state_at(depth, inputs), inputs), whole)
+            if self.head_reads != "all":
+                read = slice(0, 1) if self.head_reads == "first" else slice(-1, None)
+                state, token = self.state_at(self.n_layers, inputs)[:1, read], {"input_ids": rows[:1, read]}
+                self._check_joined(self.n_layers, self.logits_from(self.n_layers, state, token), whole[:1])
+
+    def _check_joined(self, depth: int, joined: Tensor, whole: Tensor) -> None:
+        if not torch.allclose(joined, whole, rtol=1e-3, atol=1e-4):
+            raise NoDepthError(
+                f"{type(self.model).__name__} cut after {depth} layers and joined again answers otherwise: off by "
+                f"{float((joined - whole).abs().max()):.2g}. Something besides the state passes between its layers; "
+                "use a model with one plain stack, e.g. BERT, RoBERTa, GPT-2"
+            )
 
     @functools.cached_property
     def first_position(self) -> int:
@@ -90,9 +127,13 @@ class Stack:
     def parameters_above(self, n_frozen: int) -> tuple[str, ...]:
         """Names of the parameters of the layers above `n_frozen` and of the head, in the model's order."""
         check_between("n_frozen", n_frozen, 0, self.n_layers)
+        return self.parameters_of(range(n_frozen + 1, self.n_layers + 1))
+
+    def parameters_of(self, layers: Iterable[int]) -> tuple[str, ...]:
+        """Names of the parameters of these layers (counted from 1) and of the head, in the model's order."""
         found = self.structure
-        above = {name for names in found.layer_parameters[n_frozen:] for name in names} | set(found.above_parameters)
-        return tuple(name for name in self.all_parameters if name in above)
+        wanted = {name for layer in layers for name in found.layer_parameters[layer - 1]} | set(found.above_parameters)
+        return tuple(name for name in self.all_parameters if name in wanted)
 
     def count(self, names: Iterable[str]) -> int:
         """How many numbers the named parameters hold."""
@@ -113,14 +154,15 @@ class Stack:
         self.model.train()
         is_partial = any(not p.requires_grad for p in self.model.parameters())
         if is_partial and not frozen_dropout:
-            for module in self._frozen_modules():
+            for module in self.frozen_modules():
                 module.eval()
 
     def eval(self) -> None:
         """Evaluation mode throughout."""
         self.model.eval()
 
-    def _frozen_modules(self) -> list[nn.Module]:
+    def frozen_modules(self) -> list[nn.Module]:
+        """What stands below the layers, and each layer, as far as none of its parameters trains."""
         found, modules = self.structure, dict(self.model.named_modules())
         trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
         frozen = [] if trained & set(found.below_parameters) else [modules[name] for name in found.below_modules]
@@ -135,25 +177,20 @@ class Stack:
         for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if name not in skipped:
                 digest.update(name.encode())
-                digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+                digest.update(bits_of(tensor))
         return digest.hexdigest()
 
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """What the whole model answers (batch, classes)."""
-        logits = self.model(**inputs, **self._positions(inputs), **self._always).logits
+        # Generic tokenizers give token types, which not every model takes.
+        taken = {name: tensor for name, tensor in inputs.items() if name in self._accepted}
+        logits = self.model(**taken, **self._always).logits
         assert isinstance(logits, Tensor)
         return logits
 
-    def _positions(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Positions from each row's first token on: left to itself, BERT or GPT-2 counts padding on the left too."""
-        mask, first = inputs.get("attention_mask"), first_position(self.model.config)
-        if mask is None or first is None or "position_ids" in inputs or bool(mask[:, 0].all()):
-            return {}
-        return {"position_ids": (mask.cumsum(1) - 1).clamp(min=0) + first}
-
     def logits_from(self, depth: int, state: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """What the model answers when the state after `depth` layers is this (batch, tokens, width)."""
-        layers = self._layers
+        layers, state = self._layers, self._turned(state)
         with passing_through(layers, depth, self.structure.output_length) as stand_ins:
             if depth == self.n_layers:
                 stand_ins[-1].state = state
@@ -171,6 +208,11 @@ class Stack:
         """The state after `depth` layers (0: after the embeddings), (batch, tokens, width); nothing above it runs."""
         return self._state(depth, lambda: self.logits(inputs))
 
+    def frozen_state_at(self, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The same, out of the gradient and in eval throughout: XLNet has one dropout for embeddings and output."""
+        with torch.no_grad(), in_eval(self.model):
+            return self.state_at(depth, inputs)
+
     def state_between(self, start: int, state: Tensor, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
         """The state after `depth` layers, from the one after `start` layers."""
         return state if start == depth else self._state(depth, lambda: self.logits_from(start, state, inputs))
@@ -180,9 +222,12 @@ class Stack:
         """While this lasts, the embedding matrix has only the rows of these tokens; then all rows are back.
 
         The row of a token that never occurs has no gradient and, without weight decay, never moves; leaving it out
-        spares the optimizer most of the matrix and changes nothing else.
+        spares the optimizer most of the matrix and changes nothing else. A matrix that others read too stays whole.
         """
-        embedding = self.model.get_input_embeddings()
+        embedding = word_embeddings(self.model)
+        if embedding is None or self._n_places(embedding.weight) > 1:
+            yield
+            return
         whole = embedding.weight
         kept = torch.cat([tokens.to(whole.device).unique(), torch.arange(PROBED_TOKENS, device=whole.device)])
         padding = embedding.padding_idx
@@ -201,6 +246,9 @@ class Stack:
             with torch.no_grad():
                 whole[kept] = embedding.weight
             embedding.weight, embedding.padding_idx = whole, padding
+
+    def _n_places(self, parameter: Tensor) -> int:
+        return sum(p is parameter for module in self.model.modules() for p in module.parameters(recurse=False))
 
     @contextlib.contextmanager
     def top_layer_on(self, tokens: Tensor) -> Iterator[None]:
@@ -239,16 +287,25 @@ class Stack:
         try:
             forward()
         except _Reached:
-            return seen[0]
+            return self._turned(seen[0])
         finally:
             handle.remove()
         raise AssertionError("the forward pass ended below the layer asked for")
+
+    def _turned(self, state: Tensor) -> Tensor:
+        """From the layers' own order of dimensions to (batch, tokens, width), and back."""
+        return state.transpose(0, 1) if self.structure.is_token_first else state
 
     @property
     def _layers(self) -> nn.ModuleList:
         layers = self.model.get_submodule(self.structure.layers_name)
         assert isinstance(layers, nn.ModuleList)
         return layers
+
+
+def bits_of(tensor: Tensor) -> memoryview:
+    """Every bit of a tensor, wherever it is."""
+    return memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def _first(values: tuple[object, ...]) -> Tensor:

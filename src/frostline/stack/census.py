@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig, PreTrainedConfig, RobertaConfig
 
 from frostline.records import Census, DepthCount
-from frostline.stack import Stack
+from frostline.stack import NoDepthError, Stack
+from frostline.stack.faults import one_line_errors
 from frostline.stack.load import load_config, quiet
 from frostline.stack.structure import find_layers
 
@@ -25,25 +28,26 @@ PAPER_MODELS: dict[str, PreTrainedConfig] = {
 def census(name: str) -> Census:
     """What the model consists of, and what is trained at each depth (with a head for two classes)."""
     config = PAPER_MODELS.get(name) or load_config(name)
-    with quiet(), torch.device("meta"):
+    with quiet(), one_line_errors(name), torch.device("meta"):
         pretrained = AutoModel.from_config(config)
-        stack = Stack(AutoModelForSequenceClassification.from_config(config))
+    stack = _taken_apart(config)
+    structure = stack.structure
     total = sum(p.numel() for p in pretrained.parameters())
     _, layers = find_layers(pretrained)
-    in_layers = sum(p.numel() for p in layers.parameters())
-    embeddings = stack.count(stack.structure.below_parameters)
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    embeddings = stack.count(structure.below_parameters)
     everything = stack.count(stack.all_parameters)
     pretrained_names = {name for name, _ in pretrained.named_parameters()}
     prefix = f"{stack.model.base_model_prefix}."
-    head = [n for n in stack.structure.above_parameters if n.removeprefix(prefix) not in pretrained_names]
+    head = [n for n in structure.above_parameters if n.removeprefix(prefix) not in pretrained_names]
     trained = [stack.count(stack.parameters_above(depth)) for depth in range(stack.n_layers + 1)]
     return Census(
         model=name,
         n_layers=stack.n_layers,
         embeddings=embeddings,
-        layer=in_layers // stack.n_layers,
-        layers=in_layers,
-        pooler=total - embeddings - in_layers,
+        layer=statistics.mode(sizes),  # ModernBERT's first lacks a norm
+        layers=sum(sizes),
+        pooler=total - embeddings - sum(sizes),
         total=total,
         head=stack.count(head),
         full=everything,
@@ -52,3 +56,16 @@ def census(name: str) -> Census:
             for depth, count in enumerate(trained)
         ),
     )
+
+
+def _taken_apart(config: PreTrainedConfig) -> Stack:
+    """The model with a task head, without memory for its weights where it can be taken apart like that."""
+    with quiet(), torch.device("meta"):
+        stack = Stack(AutoModelForSequenceClassification.from_config(config))
+        find_layers(stack.model)
+    try:
+        _ = stack.structure
+    except NoDepthError:  # XLNet's positions cannot be computed there
+        with quiet():
+            return Stack(AutoModelForSequenceClassification.from_config(config))
+    return stack

@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -26,8 +29,10 @@ from transformers.utils import logging as library_logging
 
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
-from frostline.stack import Stack
+from frostline.stack import NoDepthError, Stack
+from frostline.stack.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
 from frostline.stack.packing import first_position
+from frostline.stack.structure import word_embeddings
 from frostline.tasks import demo_model_folder
 
 DEMO_MODEL = "all-MiniLM-L6-v2"
@@ -48,6 +53,9 @@ class Pretrained:
     fingerprint: str
     n_layers: int
     width: int
+    """numbers a token in a layer's state; 0 where there is no depth"""
+    no_depth: NoDepthError | None
+    """why the model cannot be cut at a depth; None: it can"""
     epochs: int
     """the paper's number for this family"""
     max_tokens: int
@@ -57,24 +65,44 @@ class Pretrained:
     """the rows of a batch can go through the layers as one row"""
     tokenizer: PreTrainedTokenizerBase
 
+    def check_depth(self) -> None:
+        """Raises, with the reason, where the model cannot be cut at a depth."""
+        if self.no_depth is not None:
+            raise self.no_depth
+
 
 def describe(name: str) -> Pretrained:
-    """Loads a model once and says what identifies it."""
+    """Loads a model once and says what identifies it; a DataError where its files are not what they should be."""
+    if Path(name).is_file():
+        raise UsageError(f"no usable model {name!r}: it is a file; give the folder that holds the model")
+    load_config(name)
     tokenizer = load_tokenizer(name)
-    model, missing = _load(name, head_seed=0)
+    model, missing, mismatched = _load(name, head_seed=0)
     check_tokenizer(tokenizer, model)
+    check_finite(name, model)
+    fingerprint = _fingerprint(name, model, missing | mismatched, tokenizer)
+    stack = Stack(_padding_with(model, tokenizer.pad_token_id))
+    check_trunk(name, stack, missing, mismatched)
+    no_depth = _no_depth(stack)
     return Pretrained(
         name=name,
-        fingerprint=_fingerprint(name, model, missing, tokenizer),
-        n_layers=Stack(model).n_layers,
-        width=int(model.config.hidden_size),
+        fingerprint=fingerprint,
+        n_layers=stack.n_layers,
+        width=0 if no_depth else stack.structure.width,
+        no_depth=no_depth,
         epochs=10 if model.config.model_type == "roberta" else 3,
-        max_tokens=_max_tokens(model.config, tokenizer),
+        max_tokens=_max_tokens(model, tokenizer),
         # A tokenizer without a separator would run the two texts of a pair into each other.
         pair_joiner=None if tokenizer.sep_token else "\n",
         is_packable=first_position(model.config) is not None,
         tokenizer=tokenizer,
     )
+
+
+def fingerprint_of(name: str) -> str:
+    """The fingerprint that `describe` gives, and nothing else."""
+    model, missing, mismatched = _load(name, head_seed=0)
+    return _fingerprint(name, model, missing | mismatched, load_tokenizer(name))
 
 
 def located(name: str) -> str:
@@ -92,9 +120,19 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
             "label2id": {label: number for number, label in enumerate(label_names)},
             "problem_type": "single_label_classification",
         }
-    model, _ = _load(name, head_seed=head_seed, **settings)
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = pad_token_id
+    model, _, _ = _load(name, head_seed=head_seed, **settings)
+    if type(model).__name__ in (model.config.architectures or ()):
+        _draw_head(model, head_seed)
+    return _padding_with(model, pad_token_id)
+
+
+def load_trained(folder: Path) -> PreTrainedModel:
+    """A fine-tuned model with the head it was saved with; a DataError where it has none: the library would draw one."""
+    load_config(str(folder))
+    model, missing, mismatched = _load(str(folder), head_seed=0)
+    if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
+        what = f"{drawn[0]} and {len(drawn) - 1} more are missing" if len(drawn) > 1 else f"{drawn[0]} is missing"
+        raise DataError(f"no fine-tuned model: {what}; `frostline train --save` makes one", path=folder)
     return model
 
 
@@ -107,19 +145,22 @@ def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) 
 
 def load_config(name: str) -> PreTrainedConfig:
     """The model's configuration."""
+    if Path(name).is_dir():
+        check_folder(Path(name))
     with quiet(), one_line_errors(name):
-        config = AutoConfig.from_pretrained(located(name))
+        config = AutoConfig.from_pretrained(located(name), trust_remote_code=False)
     assert isinstance(config, PreTrainedConfig)
     return config
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The model's tokenizer, with a pad token (decoders often have none: the end token serves)."""
-    with quiet(), one_line_errors(name):
-        tokenizer = AutoTokenizer.from_pretrained(located(name))
+    with quiet(), one_line_errors(name, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(located(name), trust_remote_code=False)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        # Any token will do: the mask tells what is padding.
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
     if Path(name).is_dir():
         _check_tokenizer_files(Path(name), tokenizer)
     return tokenizer
@@ -127,9 +168,23 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
     """Raises unless every token of the tokenizer has a row in the embedding matrix."""
-    rows = model.get_input_embeddings().weight.shape[0]
+    words = word_embeddings(model)
+    rows = len(tokenizer) if words is None else words.num_embeddings
     if len(tokenizer) > rows:
-        raise UsageError(f"the tokenizer has {len(tokenizer)} tokens, the model embeddings for {rows}; they do not fit")
+        raise UsageError(
+            f"{tokenizer.name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeddings for {rows}; "
+            "they do not fit: save the model's own tokenizer with it"
+        )
+
+
+def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
+    """Share of the tokens, those that frame a text apart, that stand for what the tokenizer does not know."""
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id):  # GPT-2 knows all bytes
+        return 0.0
+    frame = [token for token in tokenizer.all_special_ids if token != unknown]
+    n_of_text = int((~np.isin(tokens, frame)).sum())
+    return float((tokens == unknown).sum()) / max(1, n_of_text)
 
 
 @contextlib.contextmanager
@@ -142,7 +197,9 @@ def quiet() -> Iterator[None]:
     library_logging.disable_progress_bar()
     hub.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # a .bin that is refused anyway
+            yield
     finally:
         hub.setLevel(hub_level)
         library_logging.set_verbosity(level)
@@ -150,21 +207,62 @@ def quiet() -> Iterator[None]:
             library_logging.enable_progress_bar()
 
 
-def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str]]:
-    """The model and the names of the weights that were not in the checkpoint."""
+def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str], set[str]]:
+    """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
+    if Path(name).is_dir():
+        check_weight_files(Path(name))
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         torch.manual_seed(head_seed)
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            located(name), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+            located(name),
+            dtype=torch.float32,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **settings,
         )
     assert isinstance(model, PreTrainedModel)
-    return model, {str(key) for key in info["missing_keys"]} | {str(item[0]) for item in info["mismatched_keys"]}
+    return model, {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
 
 
-def _max_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    # The RoBERTa family counts positions from the padding token's number on, and has the fewer for it.
-    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
-    return min(int(tokenizer.model_max_length), int(positions) - (first_position(config) or 0))
+def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
+    """Draws what a classifier has above its bare model: with the checkpoint's own, all seeds would share one head."""
+    with torch.random.fork_rng(devices=[]), quiet(), torch.no_grad():
+        torch.manual_seed(head_seed)
+        drawn = dict(type(model)(model.config).named_parameters())
+        for name, parameter in model.named_parameters():
+            if not name.startswith(f"{model.base_model_prefix}."):
+                parameter.copy_(drawn[name])
+
+
+def _padding_with(model: PreTrainedModel, pad_token_id: int | None) -> PreTrainedModel:
+    """The model, which knows the pad token: a decoder's head refuses a batch without one."""
+    if getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = pad_token_id
+    return model
+
+
+def _no_depth(stack: Stack) -> NoDepthError | None:
+    try:
+        stack.check_depths()
+    except NoDepthError as error:
+        return error
+    return None
+
+
+def _max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    limit = int(tokenizer.model_max_length)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None or positions <= 0:  # XLNet has no limit and says -1
+        return limit
+    return min(limit, int(positions) - _positions_unused(model))
+
+
+def _positions_unused(model: PreTrainedModel) -> int:
+    """The RoBERTa family counts positions from the padding token's number on, and has the fewer for it."""
+    words = word_embeddings(model)
+    tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding) and m is not words]
+    return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
 
 
 def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer: PreTrainedTokenizerBase) -> str:
@@ -185,14 +283,3 @@ def _check_tokenizer_files(folder: Path, tokenizer: PreTrainedTokenizerBase) -> 
     names = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
     if not any((folder / name).is_file() for name in names):
         raise DataError(f"no tokenizer file (one of {', '.join(sorted(names))}); save the tokenizer there", path=folder)
-
-
-@contextlib.contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
-    """Turns what the library raises about a model into one line."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        where = "in that folder" if Path(name).is_dir() else "as a folder or on the Hub"
-        raise UsageError(f"no usable model {name!r} {where}: {reason[:300]}") from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,11 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "frostline_packed"
 
-# Families whose attention goes through the interface, and where their positions start.
-_FIRST_POSITION: dict[str, Callable[[PreTrainedConfig], int]] = {
-    "bert": lambda _: 0,
-    "gpt2": lambda _: 0,
-    "roberta": lambda config: config.pad_token_id + 1,
-}
+# Families whose attention goes through the interface, by where their positions start.
+_FROM_ZERO = (
+    "bert", "electra", "distilbert", "modernbert", "gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3",
+)  # fmt: skip
+_ABOVE_PADDING = ("roberta", "xlm-roberta")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,13 @@ class Reading:
 
 
 # Families with separate key and value projections and a norm after attention, by the names of the two projections.
-_PROJECTIONS = {"bert": ("key", "value"), "roberta": ("key", "value")}
+_PROJECTIONS = {
+    "bert": ("key", "value"),
+    "roberta": ("key", "value"),
+    "xlm-roberta": ("key", "value"),
+    "electra": ("key", "value"),
+    "distilbert": ("k_lin", "v_lin"),
+}
 
 _reading: contextvars.ContextVar[Reading | None] = contextvars.ContextVar("reading", default=None)
 _current: contextvars.ContextVar[Packing | None] = contextvars.ContextVar("packing", default=None)
@@ -68,8 +73,9 @@ _current: contextvars.ContextVar[Packing | None] = contextvars.ContextVar("packi
 
 def first_position(config: PreTrainedConfig) -> int | None:
     """Position of a row's first token where the family can be packed; None where it cannot."""
-    rule = _FIRST_POSITION.get(config.model_type)
-    return None if rule is None else int(rule(config))
+    if config.model_type in _ABOVE_PADDING:
+        return int(config.pad_token_id) + 1
+    return 0 if config.model_type in _FROM_ZERO else None
 
 
 def can_read_one_token(config: PreTrainedConfig) -> bool:
@@ -113,9 +119,10 @@ def _attention(
         _padded(query, packing),
         _padded(key, packing),
         _padded(value, packing),
-        attn_mask=_mask(packing, is_causal=is_causal),
+        attn_mask=_mask(packing, is_causal=is_causal, window=options.get("sliding_window")),
         dropout_p=options.get("dropout", 0.0),
         scale=options.get("scaling"),
+        enable_gqa=query.shape[1] != key.shape[1],
     )
     rows = padded.transpose(1, 2).reshape(packing.is_real.numel(), -1).index_select(0, packing.target)
     return rows.view(1, len(rows), query.shape[1], -1), None
@@ -148,13 +155,17 @@ def _padded(states: Tensor, packing: Packing) -> Tensor:
     return rows.view(*packing.is_real.shape, n_heads, width).transpose(1, 2)
 
 
-def _mask(packing: Packing, *, is_causal: bool) -> Tensor:
+def _mask(packing: Packing, *, is_causal: bool, window: int | None = None) -> Tensor:
     """(batch, 1, 1 or tokens, tokens), true where a token may be looked at."""
     keys = packing.is_real[:, None, None, :]
-    if not is_causal:
-        return keys
     n_tokens = keys.shape[-1]
-    below = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=keys.device).tril()
+    if not is_causal and (window is None or window >= n_tokens):
+        return keys
+    places = torch.arange(n_tokens, device=keys.device)
+    ahead = places[None, :] - places[:, None]
+    below = ahead <= (0 if is_causal else n_tokens)
+    if window is not None:
+        below = below & (ahead.abs() < window)
     # The diagonal stays on for padding, whose output is dropped: a row that may look at nothing gives NaN.
     return keys & below | torch.eye(n_tokens, dtype=torch.bool, device=keys.device)
 

@@ -1,13 +1,14 @@
 """Finds, by structure and never by name, what stands below, in and above a model's layers.
 
-The layers are the one homogeneous ModuleList with as many members as the configuration counts layers. What is above
-them is what the logits still depend on when every layer is passed through; the rest is below.
+The layers are the one homogeneous ModuleList with as many members as the configuration counts layers (a configuration
+that does not count them: the largest such list). What is above them is what the logits still depend on when every layer
+is passed through; the rest is below.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +40,10 @@ class Structure:
     below_modules: tuple[str, ...]
     output_length: int | None
     """a layer gives a bare tensor (None), or a tuple of this length with the state first"""
+    width: int
+    """numbers a token in a layer's state"""
+    is_token_first: bool
+    """layers work on (tokens, batch, width), as XLNet's do, not on (batch, tokens, width)"""
 
 
 class PassThrough(nn.Module):
@@ -78,10 +83,11 @@ def passing_through(layers: nn.ModuleList, n_passed: int, output_length: int | N
 
 
 @contextlib.contextmanager
-def _in_eval(model: nn.Module) -> Iterator[None]:
+def in_eval(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; then every module has its own mode back, frozen ones in a training model too."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    for module, _ in modes:  # not by `eval()`, which a held module would take for a wish
+        module.training = False
     try:
         yield
     finally:
@@ -92,7 +98,7 @@ def _in_eval(model: nn.Module) -> Iterator[None]:
 def find_structure(model: PreTrainedModel) -> Structure:
     """The structure of a model, or a NoDepthError that says why it has none to cut."""
     name, layers = find_layers(model)
-    with _in_eval(model):
+    with in_eval(model), _probed(model):
         output_length, state = _observe_last_layer(model, layers)
         above_parameters, above_modules = _observe_head(model, layers, output_length, state)
     layer_parameters = tuple(
@@ -107,58 +113,139 @@ def find_structure(model: PreTrainedModel) -> Structure:
         above_parameters=tuple(p for p in outside if p in above_parameters),
         below_modules=_modules_below(model, name, above_modules),
         output_length=output_length,
+        width=state.shape[-1],
+        is_token_first=_is_token_first(model, state),
     )
 
 
-def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """Name and list of the model's layers."""
-    n_layers = int(model.config.num_hidden_layers)
-    lists = {name: module for name, module in model.named_modules() if _is_homogeneous(module)}
-    outermost = {n: m for n, m in lists.items() if not any(n.startswith(f"{other}.") for other in lists)}
-    fitting = {n: m for n, m in outermost.items() if isinstance(m, nn.ModuleList) and len(m) == n_layers}
-    if len(fitting) != 1 or model.config.is_encoder_decoder:
-        found = ", ".join(f"{n} ({len(m)})" for n, m in outermost.items() if isinstance(m, nn.ModuleList)) or "none"
+@contextlib.contextmanager
+def _probed(model: PreTrainedModel) -> Iterator[None]:
+    """Says of a model that cannot answer a row of two plain tokens that it has no depth we could find."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise NoDepthError(
-            f"{type(model).__name__} has no single stack of {n_layers} layers to freeze from the bottom "
-            f"(lists of like modules: {found}); shared, nested or parallel layers have no depth. "
-            "Use a model with one plain stack, e.g. BERT, RoBERTa, DistilBERT, DeBERTa, GPT-2"
-        )
-    return next((n, m) for n, m in fitting.items() if isinstance(m, nn.ModuleList))
+            f"{type(model).__name__} cannot be taken apart: it does not answer a row of two tokens ({reason}); "
+            "use a model of text tokens with one plain stack, e.g. BERT, RoBERTa, GPT-2"
+        ) from error
+
+
+def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """Name and list of the model's layers; a NoDepthError where they are shared, nested, parallel or of two kinds."""
+    counted = getattr(model.config, "num_hidden_layers", None)
+    lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    alike = {name: members for name, members in lists.items() if _is_homogeneous(members)}
+    outermost = {n: m for n, m in alike.items() if not any(n.startswith(f"{other}.") for other in alike)}
+    if counted is None:
+        largest = max(outermost, key=lambda name: sum(p.numel() for p in outermost[name].parameters()), default="")
+        fitting = {name: outermost[name] for name in [largest] if name}
+    else:
+        fitting = {name: members for name, members in outermost.items() if len(members) == counted}
+    if len(fitting) == 1 and not model.config.is_encoder_decoder:
+        ((name, layers),) = fitting.items()
+        if not isinstance(layers[0], nn.ModuleList):
+            return name, layers
+    raise NoDepthError(_no_depth(model, counted, outermost))
+
+
+def _no_depth(model: PreTrainedModel, counted: int | None, lists: Mapping[str, nn.ModuleList]) -> str:
+    """Why a model cannot be cut at a depth, and what can be done."""
+    found = ", ".join(f"{name} ({len(members)})" for name, members in lists.items()) or "none"
+    if model.config.is_encoder_decoder:
+        reason = "it is an encoder with a decoder: two stacks, and the head reads the second"
+    elif any(isinstance(members[0], nn.ModuleList) for members in lists.values()):
+        reason = "its layers are nested in blocks that differ"
+    elif counted is not None and all(len(members) < counted for members in lists.values()):
+        reason = f"its {counted} layers share their weights"
+    else:
+        reason = "its layers are spread over parallel lists"
+    return (
+        f"{type(model).__name__} has no single stack of layers to freeze from the bottom: {reason} (lists of like "
+        f"modules: {found}). `frostline train … --frozen full` trains all of it; for a depth use a model with one "
+        "plain stack, e.g. BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, XLNet, GPT-2, Llama"
+    )
 
 
 def observe_reading(model: PreTrainedModel, layers: nn.ModuleList, output_length: int | None) -> HeadReads:
     """Which of a row's tokens the logits depend on above the last layer: the gradient tells."""
-    with _in_eval(model):
+    with in_eval(model):
         _, state = _observe_last_layer(model, layers)
         with passing_through(layers, len(layers), output_length) as stand_ins, torch.enable_grad():
             stand_ins[-1].state = state = state.detach().requires_grad_()
-            logits = _logits_of_a_row(model)
+            logits = answers_to_a_row(model)[0]
             # Weighted, so that classes whose weights cancel out do not hide a token.
             weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
             (gradient,) = torch.autograd.grad((logits * weights).sum(), [state])
-    first, last = (bool(gradient[:, place].any()) for place in (0, -1))
+    by_token = gradient.transpose(0, 1) if _is_token_first(model, state) else gradient
+    first, last = (bool(by_token[:, place].any()) for place in (0, -1))
     return "all" if first == last else "first" if first else "last"
 
 
-def _is_homogeneous(module: nn.Module) -> bool:
-    if not isinstance(module, nn.ModuleList) or len(module) == 0:
-        return False
-    same_class = len({type(member) for member in module}) == 1
-    return same_class and all(any(True for _ in member.parameters()) for member in module)
+def _is_homogeneous(members: nn.ModuleList) -> bool:
+    same_class = len({type(member) for member in members}) == 1
+    return same_class and all(any(True for _ in member.parameters()) for member in members)
 
 
-def _logits_of_a_row(model: PreTrainedModel) -> Tensor:
-    """The model's answer to one row of two tokens; with no mask and no pad token it works on the meta device too."""
-    pad = getattr(model.config, "pad_token_id", None)
-    token = next(i for i in range(3, PROBED_TOKENS) if i != pad)
-    model.config.pad_token_id = None
+def _is_token_first(model: PreTrainedModel, state: Tensor) -> bool:
+    """Whether the state of the probed row of two tokens is (2, 1, width)."""
+    if tuple(state.shape[:2]) not in ((1, 2), (2, 1)):
+        raise NoDepthError(
+            f"{type(model).__name__} turns a row of 2 tokens into a state of shape {tuple(state.shape)}, which cannot "
+            "be kept token by token; use a model whose layers keep the number of tokens"
+        )
+    return state.shape[0] == 2
+
+
+def probed_row(model: PreTrainedModel) -> Tensor:
+    """A row of two tokens (1, 2), none of them padding."""
+    token = next(i for i in range(3, PROBED_TOKENS) if i != getattr(model.config, "pad_token_id", None))
+    return torch.full((1, 2), token, dtype=torch.long, device=model.device)
+
+
+def answers_to_a_row(model: PreTrainedModel) -> list[Tensor]:
+    """What the model answers to one row of two tokens: its logits, or a model's without a head its states.
+
+    With no mask and no pad token it works on the meta device too.
+    """
+    row, config = probed_row(model), model.config
+    pad = getattr(config, "pad_token_id", None)
     try:
+        if pad is not None:
+            config.pad_token_id = None
         with packed(None):
-            logits = model(input_ids=torch.full((1, 2), token, dtype=torch.long, device=model.device)).logits
+            output = model(input_ids=row)
     finally:
-        model.config.pad_token_id = pad
-    assert isinstance(logits, Tensor)
-    return logits
+        if pad is not None:
+            config.pad_token_id = pad
+    return [answer for answer in output.values() if isinstance(answer, Tensor)]
+
+
+def word_embeddings(model: PreTrainedModel) -> nn.Embedding | None:
+    """The table that tokens are looked up in; None where there is none of the plain kind."""
+    try:
+        words = model.get_input_embeddings()
+    except NotImplementedError:  # a class the library does not know: whichever table is given the tokens
+        words = _table_given_the_tokens(model)
+    return words if isinstance(words, nn.Embedding) else None
+
+
+def _table_given_the_tokens(model: PreTrainedModel) -> nn.Embedding | None:
+    row, seen = probed_row(model), list[nn.Embedding]()
+
+    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding) and torch.equal(args[0], row):
+            seen.append(module)
+
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    handles = [table.register_forward_pre_hook(note) for table in tables]
+    try:
+        with torch.no_grad(), in_eval(model):
+            answers_to_a_row(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen[0] if seen else None
 
 
 def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[int | None, Tensor]:
@@ -166,7 +253,7 @@ def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[
     handle = layers[-1].register_forward_hook(lambda _module, _args, output: seen.append(output))
     try:
         with torch.no_grad():
-            _logits_of_a_row(model)
+            answers_to_a_row(model)
     finally:
         handle.remove()
     output = seen[-1]
@@ -178,7 +265,7 @@ def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[
 def _observe_head(
     model: PreTrainedModel, layers: nn.ModuleList, output_length: int | None, state: Tensor
 ) -> tuple[set[str], set[str]]:
-    """Names of the parameters the logits depend on above the last layer, and of the modules called there."""
+    """Names of the parameters the answers depend on above the last layer, and of the modules called there."""
     called: set[str] = set()
     handles: list[torch.utils.hooks.RemovableHandle] = []
     parameters = dict(model.named_parameters())
@@ -195,8 +282,8 @@ def _observe_head(
             for parameter in parameters.values():  # the passed layers' too, which are not in the model now
                 parameter.requires_grad_(True)
             with torch.enable_grad():
-                answer = _logits_of_a_row(model).sum()
-            gradients = torch.autograd.grad(answer, list(parameters.values()), allow_unused=True)
+                answers = [answer.sum() for answer in answers_to_a_row(model)]
+            gradients = torch.autograd.grad(answers, list(parameters.values()), allow_unused=True)
         finally:
             for handle in handles:
                 handle.remove()

@@ -19,15 +19,15 @@ from torch.nn import functional
 from frostline import strategies
 from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
+from frostline.loop import Descent, DivergedError, _rate_share, loss_of
 from frostline.prefix import PrefixMemory, Split, States
 from frostline.records import Kind, Plan, RunResult, RunSpec, TaskSpec
 from frostline.run import Runner, seed_for
 from frostline.stack import FrozenMovedError, Stack
 from frostline.stack.load import load_model
 from frostline.strategies import Strategy
-from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task
-from frostline.train import Descent, DivergedError, _rate_share, loss_of
-from tiny import TEETH, Case, step_losses
+from frostline.testing import Family, make_model, make_spec, make_task
+from tiny import BASIC, TEETH, Case, step_losses
 
 SPEC = RunSpec(
     model="tiny",
@@ -77,7 +77,7 @@ def _swap_two_rows(states: States, labels: NDArray[np.int64]) -> States:
     return dataclasses.replace(states, values=values)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("depth", range(3))
 def test_cached_and_uncached_training_agree(family: Family, layout: str, depth: int) -> None:
@@ -91,7 +91,7 @@ def test_cached_and_uncached_training_agree(family: Family, layout: str, depth: 
     assert np.abs(swapped - uncached).max() > TEETH
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("depth", range(3))
 def test_packed_and_padded_training_agree(family: Family, depth: int) -> None:
     packed, padded = (_step_losses(Case(family), SPEC.replace(layout=one), depth) for one in ("packed", "padded"))
@@ -109,7 +109,7 @@ def test_cached_and_uncached_agree_on_other_rows_and_heads(case: Case, layout: s
     assert np.abs(cached - uncached).max() < 1e-5
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_with_adamw_and_dropout_the_difference_is_float_noise(family: Family, layout: str) -> None:
     spec = SPEC.replace(layout=layout, optimizer="adamw", learning_rate=3e-3)
@@ -124,7 +124,7 @@ def test_with_adamw_and_dropout_the_difference_is_float_noise(family: Family, la
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models, by family, without dropout, and a toy task."""
     folder = tmp_path_factory.mktemp("train")
-    for family in FAMILIES:
+    for family in BASIC:
         make_model(folder / family, family, dropout=0.0)
     make_model(folder / "learner", initializer_range=0.1)
     make_task(folder / "task.csv", n_rows=80)
@@ -198,7 +198,7 @@ def test_a_line_search_run_is_no_replicate(folder: Path) -> None:
     assert replicate.key != search.key
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("strategy", ["full", "freeze:0", "freeze:1", "freeze:2"])
 def test_what_is_frozen_keeps_every_bit_and_the_rest_moves(family: Family, strategy: str, folder: Path) -> None:
     spec = make_spec(folder / family, folder / "task.csv", strategy=strategy, epochs=1)
@@ -255,14 +255,14 @@ def _absurd(rate: float, family: Family, kind: Kind, folder: Path, tmp_path: Pat
     return make_spec(folder / family, task, kind=kind, optimizer="sgd", learning_rate=rate, clip_norm=1e9)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_run_that_diverges_says_so(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"became (nan|inf) in epoch 1; try a lower learning rate"):
         Runner().run(_absurd(1e30, family, kind, folder, tmp_path))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_no_result_holds_what_is_not_a_number(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
     found = _result_or_error(_absurd(1e6, family, kind, folder, tmp_path))
