@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from frostline.analysis import Curve, OperatingPoint
     from frostline.api import curve, dry_run, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
+    from frostline.freezing import freeze
+    from frostline.stack import FrozenMovedError
 
 __version__ = metadata.version("frostline")
 
@@ -17,11 +19,13 @@ _HOMES = {
     "Curve": "frostline.analysis",
     "DataError": "frostline.errors",
     "FrostlineError": "frostline.errors",
+    "FrozenMovedError": "frostline.stack",
     "MissingExtraError": "frostline.errors",
     "OperatingPoint": "frostline.analysis",
     "UsageError": "frostline.errors",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
+    "freeze": "frostline.freezing",
     "train": "frostline.api",
 }
 
@@ -29,12 +33,14 @@ __all__ = [
     "Curve",
     "DataError",
     "FrostlineError",
+    "FrozenMovedError",
     "MissingExtraError",
     "OperatingPoint",
     "UsageError",
     "__version__",
     "curve",
     "dry_run",
+    "freeze",
     "train",
 ]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from frostline.errors import UsageError, suggestion
 from frostline.strategies.freeze import Freeze
 from frostline.strategies.full import Full
+from frostline.strategies.layers import Layers
 from frostline.strategies.strategy import Strategy
 
-__all__ = ["Freeze", "Full", "Strategy", "parse"]
+__all__ = ["Freeze", "Full", "Layers", "Strategy", "parse"]
 
 _FORMS = "full, freeze:N"
 

@@ -1,0 +1,52 @@
+"""The pages for people who bring their own: every Python block runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parent.parent / "docs").glob("your-own-*.md"))
+_BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+_END = "– end of a block –"
+_DECIMAL = re.compile(r"\d+\.\d+")
+_LOG_LINE = re.compile(r"^\{'.*'\}\n", re.MULTILINE)
+"""what Trainer prints by itself: timings"""
+
+
+def _blocks(page: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page, in order, each with the text block that follows it: what it prints."""
+    return _BLOCK.findall(page)
+
+
+def _is_said(printed: str, said: str) -> bool:
+    """Another processor gives other last bits: decimals may differ by a tenth."""
+    numbers, said_numbers = (_DECIMAL.findall(text) for text in (printed, said))
+    return _DECIMAL.sub("#", printed) == _DECIMAL.sub("#", said) and all(
+        float(number) == pytest.approx(float(other), rel=0.1, abs=0.02)
+        for number, other in zip(numbers, said_numbers, strict=True)
+    )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    blocks = _blocks(page.read_text(encoding="utf-8"))
+    assert blocks
+    code = "\n".join(f"{block}\nprint({_END!r})" for block, _ in blocks)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for printed, (block, said) in zip(done.stdout.split(f"{_END}\n"), blocks, strict=False):
+        assert _is_said(_LOG_LINE.sub("", printed), said), f"{block}\nprints\n{printed}"
+
+
+def test_the_test_has_teeth() -> None:
+    page = "a\n```python\nx = 1\n```\n\n```text\n1\n```\n```sh\nls\n```\n```python\nprint(x)\n```\nb\n```text\n2\n```\n"
+    assert _blocks(page) == [("x = 1\n", "1\n"), ("print(x)\n", "")]
+    assert _is_said("mean 0.741\n", "mean 0.739\n")
+    assert not _is_said("mean 0.741\n", "mean 0.640\n")
+    assert not _is_said("mean 0.741\n", "")
+    assert not _is_said("2 rows\n", "3 rows\n")
