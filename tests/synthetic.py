@@ -42,7 +42,7 @@ def make_spec(n_frozen: int | None, seed: int, *, learning_rate: float = 2e-5) -
     )
 
 
-def make_predictions(score: float, *, n_dev: int = 40, seed: int = 0) -> Predictions:
+def make_predictions(score: float, *, n_dev: int = 200, seed: int = 0) -> Predictions:
     """Answers on balanced labels whose accuracy is as near to the score as rows allow, the mistakes drawn."""
     labels = np.arange(n_dev) % 2
     n_wrong = n_dev - round(min(max(score, 0.0), 1.0) * n_dev)
@@ -61,7 +61,7 @@ def make_result(
     *,
     chance: float = 0.5,
     notices: tuple[str, ...] = (),
-    n_dev: int = 40,
+    n_dev: int = 200,
     spec: RunSpec | None = None,
 ) -> RunResult:
     """A finished run of a model of four layers with that score."""

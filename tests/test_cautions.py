@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, Replicates, TriedRate, build_curve
-from frostline.records import CurveSpec
+from frostline.records import CurveSpec, Scale
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
 
 GOOD = [0.80, 0.82, 0.78]
@@ -34,6 +34,44 @@ def test_without_intervals_their_absence_is_said_instead() -> None:
 def test_a_null_scale_has_its_reason(full: list[float], chance: float, wanted: list[str]) -> None:
     found = _lines(make_curve(full, {2: [0.3, 0.3, 0.3]}, chance=chance), "is not given")
     assert found == [line.replace("@", "the full model's mean accuracy") for line in wanted]
+
+
+def _curve_on(n_dev: int, score: float, *, keep: tuple[float, ...] = (0.9,), scale: Scale = "ratio") -> Curve:
+    results = [make_result(None, seed, score, n_dev=n_dev) for seed in range(3)]
+    return build_curve(
+        request=CurveSpec(model="toy-model", task=TASK, keep=keep, scale=scale),
+        full=Replicates(specs=[result.spec for result in results], results=results),
+        depths={},
+        line_search=(),
+        cost=COST,
+        runs=COUNTS,
+    )
+
+
+def test_few_dev_rows_for_the_claim_are_told_by_how_far_they_move_a_score() -> None:
+    # 1.96 √(0.75 × 0.25 / 96) is 0.087; resampled 400 times it comes within a few percent.
+    (line,) = _lines(_curve_on(96, 0.75), "dev rows")
+    assert line.startswith("96 dev rows: others like them may move the accuracy of one run by ±0.08")
+    assert line.endswith("keep 0.9 on scale ratio allows a loss of 0.075; more dev rows would say more")
+    assert _lines(_curve_on(400, 0.75), "dev rows") == []
+
+
+def test_dev_rows_are_few_for_some_shares_and_scales_only() -> None:
+    (line,) = _lines(_curve_on(400, 0.75, keep=(0.8, 0.95, 0.9, 1.0)), "dev rows")
+    assert "keep 0.95 on scale ratio allows a loss of 0.038; more" in line
+    (line,) = _lines(_curve_on(400, 0.75, scale="ratio_above_chance"), "dev rows")
+    assert "keep 0.9 on scale ratio_above_chance allows a loss of 0.025; more" in line
+
+
+def test_a_score_without_a_mistake_on_few_rows_is_not_taken_for_certain() -> None:
+    (line,) = _lines(_curve_on(6, 1.0), "dev rows")
+    assert "by ±0.5 (95%)" in line
+    assert _lines(_curve_on(60, 1.0), "dev rows") == []
+
+
+def test_without_a_full_model_or_a_scale_the_dev_rows_are_not_spoken_of() -> None:
+    assert _lines(make_curve([None] * 3, {2: [0.6] * 3}, keep=(0.99,)), "dev rows") == []
+    assert _lines(make_curve([0.5] * 3, {2: [0.5] * 3}, keep=(0.99,), scale="ratio_above_chance"), "dev rows") == []
 
 
 def test_failed_runs_are_counted_by_depth() -> None:

@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from frostline import stats
+from frostline import metrics, stats
 from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
 from frostline.keys import canonical_json
-from frostline.records import CurveSpec, Protocol
+from frostline.records import CurveSpec, Predictions, Protocol
+from frostline.serial import StoredArray
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
+
+Array = NDArray[Any]
 
 FULL = [0.80, 0.82, 0.78, 0.81, 0.79]
 HALF = [0.79, 0.80, 0.79, 0.81, 0.76]
@@ -214,6 +220,74 @@ def test_ci_dev_of_one_answer_given_by_all_seeds_is_the_binomial_interval() -> N
     low, high = _build(Replicates(specs=[result.spec for result in results], results=results), {}).full.ci_dev or (0, 0)
     assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(0.75 * 0.25 / 400), rel=0.15)
     assert (high + low) / 2 == pytest.approx(0.75)
+
+
+def _scored(metric: str, labels: Array, outputs: Sequence[Array], others: Sequence[str] = ()) -> Curve:
+    """The curve of a full model alone, one run for each array of outputs, scored as a run scores them."""
+    results = []
+    for seed, said in enumerate(outputs):
+        spec = make_spec(None, seed).replace(task=TASK.replace(metric=metric))
+        result = make_result(None, seed, metrics.evaluate(metric, labels, said), n_dev=len(labels), spec=spec)
+        rows = StoredArray.of(np.arange(len(labels)))
+        predictions = Predictions(rows=rows, labels=StoredArray.of(labels), outputs=StoredArray.of(said))
+        measured = {name: metrics.evaluate(name, labels, said) for name in (metric, *others)}
+        chance = metrics.chance(metric, labels)
+        results.append(result.replace(predictions=predictions, chance=chance, metrics=measured))
+    return _build(Replicates(specs=[result.spec for result in results], results=results), {})
+
+
+def _margins(labels: Array, noise: float) -> list[Array]:
+    drawn = np.random.default_rng(0).normal(labels, noise, size=(3, len(labels)))
+    return [np.stack([np.zeros(len(labels)), one], axis=1).astype(np.float32) for one in drawn]
+
+
+def test_roc_auc_has_its_chance_its_scales_and_an_interval() -> None:
+    labels = np.arange(200) % 2
+    curve = _scored("roc_auc", labels, _margins(labels, 1.0), ["accuracy"])
+    assert (curve.metric, curve.chance) == ("roc_auc", 0.5)
+    assert curve.full.mean is not None
+    assert 0.6 < curve.full.mean < 0.9
+    assert (curve.full.ratio, curve.full.ratio_above_chance, curve.full.n_failed) == (1.0, 1.0, 0)
+    assert curve.full.ci_dev is not None
+    # Hanley and McNeil's standard error is about 0.033 here.
+    assert 0.04 < curve.full.ci_dev[1] - curve.full.ci_dev[0] < 0.3
+    assert list(curve.full.other_metrics) == ["accuracy"]
+
+
+def test_resamples_without_a_class_widen_the_interval_of_roc_auc() -> None:
+    rare, common = (np.arange(60) < n for n in (1, 30))
+    widths = []
+    for is_positive in (rare, common):
+        labels = is_positive.astype(np.int64)
+        low, high = _scored("roc_auc", labels, _margins(labels, 0.1)).full.ci_dev or (0.0, 0.0)
+        widths.append(high - low)
+    # One positive row is missing from 36% of the resamples, which then count as chance.
+    assert widths[0] > 0.5
+    assert widths[1] < 0.01
+
+
+def test_an_r2_below_zero_leaves_both_scales_null() -> None:
+    labels = np.linspace(0.0, 5.0, 50)
+    bad = [np.full((50, 1), 9.0 + seed, dtype=np.float32) for seed in range(3)]
+    curve = _scored("r2", labels, bad, ["pearson", "rmse"])
+    assert curve.chance == 0.0
+    assert curve.full.mean is not None
+    assert curve.full.mean < 0
+    assert (curve.full.ratio, curve.full.ratio_above_chance, curve.full.n_failed) == (None, None, 3)
+    assert {(found.n_frozen, found.trained_layers) for found in curve.operating_points} == {(None, None)}
+    assert curve.full.other_metrics["rmse"].mean > 5
+    canonical_json(curve.to_json())
+    good = _scored("r2", labels, [(labels[:, None] + 0.1 * seed).astype(np.float32) for seed in range(3)])
+    assert good.full.ratio == good.full.ratio_above_chance == 1.0
+
+
+def test_runs_from_before_a_metric_was_added_keep_what_they_share() -> None:
+    old, new = make_result(None, 0, 0.8), make_result(None, 1, 0.8)
+    new = new.replace(metrics={**new.metrics, "macro_f1": 0.7})
+    both = Replicates(specs=[old.spec, new.spec], results=[old, new])
+    assert list(_build(both, {}).full.other_metrics) == ["f1"]
+    alone = Replicates(specs=[new.spec], results=[new])
+    assert list(_build(alone, {}).full.other_metrics) == ["f1", "macro_f1"]
 
 
 def test_the_same_runs_give_the_same_record() -> None:

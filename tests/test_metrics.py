@@ -12,7 +12,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from frostline.errors import UsageError
-from frostline.metrics import METRICS, Metric, accuracy, chance, evaluate, f1, mcc, pearson, spearman
+from frostline.metrics import (
+    METRICS,
+    Metric,
+    accuracy,
+    chance,
+    evaluate,
+    f1,
+    macro_f1,
+    mcc,
+    names_for,
+    pearson,
+    r2,
+    rmse,
+    roc_auc,
+    score_faults,
+    spearman,
+    spelled,
+)
 
 Array = NDArray[Any]
 Pair = tuple[Array, Array]
@@ -47,6 +64,73 @@ def test_f1_agrees_with_scikit_learn(pair: Pair) -> None:
     labels, predicted = pair
     wanted = sklearn.metrics.f1_score(labels, predicted, labels=[0, 1], zero_division=0.0)
     assert f1(labels, predicted) == pytest.approx(wanted)
+
+
+@given(st.integers(2, 5).flatmap(_class_pairs))
+def test_macro_f1_agrees_with_scikit_learn(pair: Pair) -> None:
+    wanted = sklearn.metrics.f1_score(*pair, average="macro", zero_division=0.0)
+    assert macro_f1(*pair) == pytest.approx(wanted)
+
+
+def test_macro_f1_counts_every_class_alike_and_only_those_there() -> None:
+    labels = np.array([0] * 8 + [1, 2])
+    always = np.zeros(10, dtype=int)
+    assert macro_f1(labels, always) == pytest.approx(f1(1 - (labels > 0), 1 - always) / 3)
+    assert macro_f1(labels, labels) == 1.0
+    # A class that is nowhere is left out, one that is only said counts as 0.
+    assert macro_f1(np.array([0, 3]), np.array([0, 3])) == 1.0
+    assert macro_f1(np.array([0, 3]), np.array([0, 5])) == pytest.approx(1 / 3)
+
+
+@given(_value_pairs(), st.randoms(use_true_random=False))
+def test_roc_auc_agrees_with_scikit_learn(pair: Pair, random: Any) -> None:
+    labels = np.array([random.randrange(2) for _ in pair[0]])
+    assume(len(set(labels)) == 2)
+    assert roc_auc(labels, pair[1]) == pytest.approx(sklearn.metrics.roc_auc_score(labels, pair[1]), abs=1e-12)
+
+
+@given(_value_pairs())
+def test_roc_auc_reads_the_difference_of_two_outputs(pair: Pair) -> None:
+    labels = np.arange(len(pair[0])) % 2
+    outputs = np.stack(pair, axis=1)
+    found = evaluate("roc_auc", labels, outputs)
+    assert found == pytest.approx(sklearn.metrics.roc_auc_score(labels, pair[1] - pair[0]), abs=1e-12)
+    # Either class may be taken for the positive one.
+    assert evaluate("roc_auc", 1 - labels, outputs[:, ::-1]) == pytest.approx(found, abs=1e-12)
+
+
+def test_roc_auc_sees_an_order_that_accuracy_does_not() -> None:
+    labels, outputs = np.array([0, 0, 1, 1]), np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 4.0]])
+    assert (evaluate("roc_auc", labels, outputs), evaluate("accuracy", labels, outputs)) == (1.0, 0.5)
+    assert evaluate("roc_auc", labels, outputs[::-1]) == 0.0
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_roc_auc_of_one_class_is_chance_not_nan(label: int) -> None:
+    assert roc_auc(np.full(5, label), np.arange(5.0)) == 0.5
+
+
+@given(_value_pairs())
+def test_r2_and_rmse_agree_with_scikit_learn(pair: Pair) -> None:
+    labels, predicted = pair
+    wanted = 0.0 if len(set(labels)) == 1 else sklearn.metrics.r2_score(labels, predicted)
+    assert r2(labels, predicted) == pytest.approx(wanted, abs=1e-9)
+    assert rmse(labels, predicted) == pytest.approx(np.sqrt(sklearn.metrics.mean_squared_error(labels, predicted)))
+
+
+@given(_value_pairs(), st.floats(-3, 3))
+def test_r2_ranks_answers_as_rmse_does(pair: Pair, shift: float) -> None:
+    labels, predicted = pair
+    assume(len(set(labels)) > 1)
+    first, second = rmse(labels, predicted), rmse(labels, predicted + shift)
+    assume(abs(first - second) > 1e-6)
+    assert (r2(labels, predicted) > r2(labels, predicted + shift)) == (first < second)
+
+
+def test_r2_is_finite_for_labels_that_hardly_differ() -> None:
+    assert r2(np.array([0.0, 1e-160]), np.array([1.0, 1.0])) < -1e300
+    assert np.isfinite(r2(np.array([0.0, 1e-160]), np.array([1e30, 1e30])))
+    assert r2(np.array([0.1, 0.1, 0.1]), np.array([1.0, 2.0, 3.0])) == 0.0
 
 
 @given(_class_pairs(2))
@@ -123,6 +207,9 @@ def test_evaluate_reads_the_only_column_of_a_regression() -> None:
         ("accuracy", np.zeros((8, 1), dtype=int), np.zeros((8, 2))),
         ("accuracy", np.zeros(0, dtype=int), np.zeros((0, 2))),
         ("f1", np.zeros(8, dtype=int), np.zeros((8, 3))),
+        ("roc_auc", np.zeros(8, dtype=int), np.zeros((8, 3))),
+        ("roc_auc", np.full(8, 2), np.zeros((8, 2))),
+        ("r2", np.zeros(8), np.zeros((8, 2))),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(name: str, labels: Array, outputs: Array) -> None:
@@ -162,6 +249,16 @@ def test_chance_is_what_the_definitions_say() -> None:
     assert chance("mcc", labels) == 0.0
     assert chance("pearson", np.array([0.1, 0.1, 0.3])) == 0.0
     assert chance("spearman", np.array([0.1, 0.1, 0.3])) == 0.0
+    assert chance("macro_f1", labels) == pytest.approx(chance("f1", labels) / 2)
+    assert chance("roc_auc", labels) == 0.5
+    assert chance("rmse", np.array([0.0, 2.0])) == 1.0
+
+
+@given(_value_pairs(), st.floats(-5, 5), st.sampled_from([np.float32, np.float64]))
+def test_chance_under_r2_is_exactly_zero_and_no_constant_beats_it(pair: Pair, constant: float, dtype: type) -> None:
+    labels: Array = pair[0].astype(dtype)
+    assert chance("r2", labels) == 0.0
+    assert r2(labels, np.full(len(labels), constant)) <= 1e-9
 
 
 def test_chance_of_mrpc_is_the_published_one() -> None:
@@ -169,7 +266,7 @@ def test_chance_of_mrpc_is_the_published_one() -> None:
     assert chance("f1", np.repeat([1, 0], [279, 129])) == pytest.approx(0.812, abs=5e-4)
 
 
-@given(_class_pairs(3), st.sampled_from(["accuracy", "mcc"]))
+@given(_class_pairs(3), st.sampled_from(["accuracy", "macro_f1", "mcc"]))
 def test_no_constant_class_beats_chance(pair: Pair, name: str) -> None:
     labels = pair[0]
     scores = [evaluate(name, labels, _one_hot(np.full(len(labels), answer), 3)) for answer in range(3)]
@@ -177,10 +274,68 @@ def test_no_constant_class_beats_chance(pair: Pair, name: str) -> None:
 
 
 def test_a_new_metric_is_one_entry() -> None:
-    def r2(labels: Array, predicted: Array) -> float:
-        return 1.0 - float(np.sum((labels - predicted) ** 2) / np.sum((labels - labels.mean()) ** 2))
+    def concordance(labels: Array, predicted: Array) -> float:
+        apart = labels.var() + predicted.var() + (labels.mean() - predicted.mean()) ** 2
+        return float(2 * np.cov(labels, predicted, bias=True)[0, 1] / apart)
 
-    metric = Metric(kind="regression", of=r2, answers=METRICS["pearson"].answers)
+    metric = Metric(kind="regression", of=concordance, answers=METRICS["pearson"].answers)
     labels = np.array([0.0, 1.0, 5.0])
     assert metric.chance(labels) == 0.0
-    assert metric.score(labels, labels[:, None]) == 1.0
+    assert metric.score(labels, labels[:, None]) == pytest.approx(1.0)
+
+
+def test_what_own_data_is_measured_by_the_score_first() -> None:
+    assert names_for("classification", 2) == ("accuracy", "f1", "macro_f1", "mcc", "roc_auc")
+    assert names_for("classification", 3) == ("accuracy", "macro_f1", "mcc")
+    assert names_for("regression", None) == ("pearson", "spearman", "r2", "rmse")
+
+
+@pytest.mark.parametrize(
+    ("given_name", "name"),
+    [
+        ("macro-f1", "macro_f1"),
+        ("macrof1", "macro_f1"),
+        ("Macro_F1", "macro_f1"),
+        ("ROC-AUC", "roc_auc"),
+        ("rocauc", "roc_auc"),
+        ("R^2", "r2"),
+        ("MCC", "mcc"),
+        ("accuracy", "accuracy"),
+        ("auc", "auc"),
+        ("f1_macro", "f1_macro"),
+        ("", ""),
+    ],
+)
+def test_a_metric_however_written(given_name: str, name: str) -> None:
+    assert spelled(given_name) == name
+
+
+@pytest.mark.parametrize(
+    ("given_name", "meant"),
+    [
+        ("auc", "roc_auc"),
+        ("f1_macro", "macro_f1"),
+        ("Matthews", "mcc"),
+        ("matthews_corrcoef", "mcc"),
+        ("acc", "accuracy"),
+        ("pearsn", "pearson"),
+        ("r2_score", "r2"),
+    ],
+)
+def test_an_unknown_score_is_answered_by_the_known_ones_and_what_was_meant(given_name: str, meant: str) -> None:
+    (fault,) = score_faults(given_name, METRICS, " for own")
+    known = "accuracy, f1, macro_f1, mcc, roc_auc, pearson, spearman, r2"
+    assert fault == f"unknown metric {given_name!r} for own; known: {known}. Did you mean {meant!r}?"
+
+
+def test_only_what_is_measured_can_be_the_score() -> None:
+    assert score_faults(None, ["accuracy"]) == score_faults("accuracy", ["accuracy"]) == []
+    assert score_faults("auc", ["accuracy", "mcc"]) == ["unknown metric 'auc'; known: accuracy, mcc."]
+
+
+def test_rmse_is_never_the_score_and_r2_is_named_instead() -> None:
+    for measured in (METRICS, names_for("regression", None)):
+        (fault,) = score_faults("rmse", measured)
+        assert "lower is better; use r2" in fault
+    assert score_faults("r2", names_for("regression", None)) == []
+    assert score_faults("rmse", ["accuracy"]) == ["unknown metric 'rmse'; known: accuracy."]

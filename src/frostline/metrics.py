@@ -1,19 +1,20 @@
-"""The GLUE metrics on plain arrays, and the level a constant answer reaches.
+"""The metrics of GLUE and of own data on plain arrays, and the level a constant answer reaches.
 
 Written in numpy for speed: a bootstrap calls them thousands of times. Knows nothing of tasks or models.
 """
 
 from __future__ import annotations
 
+import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frostline.errors import UsageError, check_choice
+from frostline.errors import UsageError, check_choice, suggestion
 from frostline.records import Kind
 
 Array = NDArray[Any]
@@ -31,6 +32,15 @@ def f1(labels: Array, predicted: Array) -> float:
     return 2 * hits / positives if positives else 0.0
 
 
+def macro_f1(labels: Array, predicted: Array) -> float:
+    """The mean F1 of the classes that are there, in labels or predictions."""
+    n_classes = int(max(labels.max(), predicted.max())) + 1
+    hits = np.bincount(labels[labels == predicted], minlength=n_classes)
+    total = np.bincount(labels, minlength=n_classes) + np.bincount(predicted, minlength=n_classes)
+    is_there = total > 0
+    return float(np.mean(2 * hits[is_there] / total[is_there]))
+
+
 def mcc(labels: Array, predicted: Array) -> float:
     """Matthews' correlation of classes, two or more; 0 where either side is constant."""
     n_rows = len(labels)
@@ -43,6 +53,19 @@ def mcc(labels: Array, predicted: Array) -> float:
     return covariance / float(np.sqrt(true_variance) * np.sqrt(said_variance))
 
 
+def roc_auc(labels: Array, margins: Array) -> float:
+    """How often a row of class 1 stands above one of class 0, ties counting half; 0.5 where a class has no row."""
+    # Without a row of a class there is no pair to compare. A resample of dev may come to that: it then counts as
+    # chance, which makes the interval wider rather than narrower.
+    is_positive = labels == 1
+    n_positive = int(np.count_nonzero(is_positive))
+    n_pairs = n_positive * (len(labels) - n_positive)
+    if not n_pairs:
+        return 0.5
+    n_above = float(_ranks(margins)[is_positive].sum()) - n_positive * (n_positive + 1) / 2
+    return n_above / n_pairs
+
+
 def pearson(labels: Array, predicted: Array) -> float:
     """The linear correlation; 0 where either side is constant."""
     true, said = _standardised(labels), _standardised(predicted)
@@ -53,6 +76,24 @@ def pearson(labels: Array, predicted: Array) -> float:
 def spearman(labels: Array, predicted: Array) -> float:
     """The correlation of ranks, ties sharing their average rank; 0 where either side is constant."""
     return pearson(_ranks(labels), _ranks(predicted))
+
+
+def r2(labels: Array, predicted: Array) -> float:
+    """The share of the labels' variance that is explained, below 0 where their mean does better; 0 for a constant."""
+    total = _sum_of_squares(labels - labels.mean(dtype=np.float64))
+    if not total or labels.min() == labels.max():
+        return 0.0
+    # Bounded: labels that hardly differ would give an infinity, which no record may hold.
+    return max(1.0 - _sum_of_squares(labels - predicted) / total, -sys.float_info.max)
+
+
+def rmse(labels: Array, predicted: Array) -> float:
+    """The root of the mean squared error, in the unit of the labels; lower is better."""
+    return float(np.sqrt(_sum_of_squares(labels - predicted) / len(labels)))
+
+
+def _sum_of_squares(values: Array) -> float:
+    return float((values * values).sum())
 
 
 def _standardised(values: Array) -> Array:
@@ -83,6 +124,11 @@ def _classes(outputs: Array) -> Array:
     return classes
 
 
+def _margins(outputs: Array) -> Array:
+    margins: Array = outputs[:, 1].astype(np.float64) - outputs[:, 0]
+    return margins
+
+
 def _values(outputs: Array) -> Array:
     values: Array = outputs[:, 0].astype(np.float64)
     return values
@@ -101,6 +147,8 @@ class Metric:
     """a model's raw outputs (rows, columns) as the answers (rows,) that are scored"""
     is_binary: bool = False
     """it means something for two classes only"""
+    is_score: bool = True
+    """higher is better, so that runs may be compared by it; otherwise it only stands beside the score"""
 
     def score(self, labels: Array, outputs: Array) -> float:
         """The score of a model's raw outputs; a UsageError where shapes do not fit or a number is not finite."""
@@ -115,8 +163,8 @@ class Metric:
     def chance(self, labels: Array) -> float:
         """The best score of a constant answer on these labels."""
         self._check_labels(labels)
-        # Among constant values the mean stands for all: a correlation does not tell constants apart.
-        constants = np.unique(labels) if self.answers is _classes else [labels.mean()]
+        # Among constant values the mean is the best for r2 and rmse; the others do not tell constants apart.
+        constants = np.unique(labels) if self.answers is _classes else [labels.mean(dtype=np.float64)]
         return max(self.of(labels, np.full(len(labels), constant)) for constant in constants)
 
     def _check_labels(self, labels: Array) -> None:
@@ -128,7 +176,7 @@ class Metric:
             raise UsageError(f"labels are {labels.dtype} from {labels.min()}; classes are integers counted from 0")
         elif self.is_binary and labels.max() > 1:
             raise UsageError(
-                f"labels go up to {labels.max()}; this metric knows classes 0 and 1 only: use accuracy or mcc"
+                f"labels go up to {labels.max()}; this metric knows classes 0 and 1 only: use accuracy, macro_f1 or mcc"
             )
 
     def _check_outputs(self, labels: Array, outputs: Array) -> None:
@@ -156,12 +204,63 @@ METRICS: Mapping[str, Metric] = types.MappingProxyType(
     {
         "accuracy": Metric(kind="classification", of=accuracy, answers=_classes),
         "f1": Metric(kind="classification", of=f1, answers=_classes, is_binary=True),
+        "macro_f1": Metric(kind="classification", of=macro_f1, answers=_classes),
         "mcc": Metric(kind="classification", of=mcc, answers=_classes),
+        "roc_auc": Metric(kind="classification", of=roc_auc, answers=_margins, is_binary=True),
         "pearson": Metric(kind="regression", of=pearson, answers=_values),
         "spearman": Metric(kind="regression", of=spearman, answers=_values),
+        "r2": Metric(kind="regression", of=r2, answers=_values),
+        "rmse": Metric(kind="regression", of=rmse, answers=_values, is_score=False),
     }
 )
-"""Every metric by the name used in flags, tasks and JSON."""
+"""Every metric by the name used in flags, tasks and JSON; of each kind, the first is the score unless another is asked
+for."""
+
+_OTHERS_CALL_IT = types.MappingProxyType(
+    {
+        "acc": "accuracy",
+        "auc": "roc_auc",
+        "auroc": "roc_auc",
+        "rocaucscore": "roc_auc",
+        "f1macro": "macro_f1",
+        "matthews": "mcc",
+        "matthewscorrelation": "mcc",
+        "matthewscorrcoef": "mcc",
+        "rsquared": "r2",
+        "r2score": "r2",
+    }
+)
+"""What other libraries call a metric, without case and punctuation."""
+
+
+def names_for(kind: Kind, n_classes: int | None) -> tuple[str, ...]:
+    """What own data is measured by, the score first; `n_classes` is None for regression."""
+    return tuple(
+        name for name, metric in METRICS.items() if metric.kind == kind and (n_classes == 2 or not metric.is_binary)
+    )
+
+
+def spelled(given: str) -> str:
+    """The metric's own name where only case or punctuation differ (`Macro-F1`, `R^2`); otherwise what was given."""
+    return next((name for name in METRICS if _plain(name) == _plain(given)), given)
+
+
+def score_faults(given: str | None, measured: Iterable[str], whose: str = "") -> list[str]:
+    """What is wrong with the score asked for, of the metrics that are measured; `whose`: " for sst2"."""
+    scores = [name for name in measured if METRICS[name].is_score]
+    if given is None or given in scores:
+        return []
+    if given == "rmse" and "r2" in scores:
+        return [
+            "metric 'rmse' is no score, because lower is better; use r2, which ranks alike (rmse is told beside it)"
+        ]
+    meant = _OTHERS_CALL_IT.get(_plain(given))
+    hint = f" Did you mean {meant!r}?" if meant in scores else suggestion(given, scores)
+    return [f"unknown metric {given!r}{whose}; known: {', '.join(scores)}.{hint}"]
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
 
 
 def metric_named(name: str) -> Metric:

@@ -27,11 +27,11 @@ class TaskSpec(Record):
     name: str
     """a known task (`cola`, `sst2`, …, `rotten-tomatoes`), or the stem of the user's file"""
     source: str | None = not_in_key()
-    """the user's own file or folder"""
+    """the user's own file or folder, or a Hub data set: `owner/name`, `owner/name:config`"""
     data: str | None = not_in_key()
-    """folder that holds the GLUE tasks, one folder each"""
+    """folder that holds the GLUE tasks, one folder each; without it they are read from the Hub"""
     dev: str | None = not_in_key()
-    """file with the dev rows; without it they are cut from the training rows"""
+    """file with the dev rows, or the split of that name; else the data's own, else cut from the training rows"""
     text: str | None = None
     """column with the text"""
     text_pair: str | None = None
@@ -43,7 +43,7 @@ class TaskSpec(Record):
     metric: str | None = None
     """what the score is; the task's own by default"""
     dev_share: float = 0.1
-    """share of the training rows cut off as dev where no dev file is given"""
+    """share of the training rows cut off as dev where there are no dev rows"""
     max_train: int | None = None
     """train on a seeded, stratified sample of this many rows"""
     max_dev: int | None = None

@@ -6,16 +6,32 @@ Reads records only; computes nothing that is not in them. Knows nothing of where
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from frostline import stats
 from frostline.analysis.records import Curve, OperatingPoint, Point
 
 
-def cautions(curve: Curve, missing: Mapping[int | None, tuple[int, ...]], notices: Iterable[str]) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class DevRows:
+    """How much the dev rows alone say of a score."""
+
+    n_rows: int
+    """dev rows"""
+    margin: float
+    """how far other such rows may move the score of one run of the full model (95%)"""
+
+
+def cautions(
+    curve: Curve,
+    missing: Mapping[int | None, tuple[int, ...]],
+    notices: Iterable[str],
+    dev: DevRows | None = None,
+) -> tuple[str, ...]:
     """The warnings of a curve, the gravest first, none twice.
 
     `missing` holds the seeds whose runs did not finish, by depth (None: the full model); `notices` what the runs had
-    to say of the data.
+    to say of the data; `dev` is None where the full model has no run.
     """
     lines = [
         *_of_crashes(curve, missing),
@@ -23,6 +39,7 @@ def cautions(curve: Curve, missing: Mapping[int | None, tuple[int, ...]], notice
         *_of_high_chance(curve),
         *_of_failures(curve),
         *_of_order(curve),
+        *_of_few_rows(curve, dev),
         *_of_few_seeds(curve),
         *_of_distributions(curve),
         *_of_selection(curve),
@@ -103,13 +120,34 @@ def _of_order(curve: Curve) -> Iterator[str]:
 
 def _short_depths(curve: Curve, found: OperatingPoint) -> tuple[int, ...]:
     assert curve.full.mean is not None, "an operating point that is not monotone has a full model"
-    base = 0.0 if found.scale == "ratio" else curve.chance
-    return stats.short_depths(means_by_depth(curve.points), stats.bar_of(found.keep, curve.full.mean, base))
+    bar = stats.bar_of(found.keep, curve.full.mean, _base(curve, found))
+    return stats.short_depths(means_by_depth(curve.points), bar)
+
+
+def _base(curve: Curve, found: OperatingPoint) -> float:
+    return 0.0 if found.scale == "ratio" else curve.chance
 
 
 def means_by_depth(points: Iterable[Point]) -> dict[int, float]:
     """The mean scores of the depths that have one."""
     return {point.n_frozen: point.mean for point in points if point.n_frozen is not None and point.mean is not None}
+
+
+def _of_few_rows(curve: Curve, dev: DevRows | None) -> Iterator[str]:
+    if dev is None or curve.full.mean is None:
+        return
+    narrow = []
+    for keep in _keeps(curve):
+        asked = curve.operating_point(keep)
+        loss = curve.full.mean - stats.bar_of(keep, curve.full.mean, _base(curve, asked))
+        if stats.is_above(loss, 0.0) and loss <= dev.margin:
+            narrow.append(f"keep {keep:g} on scale {asked.scale} allows a loss of {loss:.2g}")
+    if narrow:
+        rows = "1 dev row" if dev.n_rows == 1 else f"{dev.n_rows} dev rows"
+        yield (
+            f"{rows}: others like them may move the {curve.metric} of one run by ±{dev.margin:.2g} (95%), yet "
+            f"{_listed(narrow)}; more dev rows would say more"
+        )
 
 
 def _of_few_seeds(curve: Curve) -> Iterator[str]:

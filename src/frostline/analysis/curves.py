@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.cautions import cautions, means_by_depth
+from frostline.analysis.cautions import DevRows, cautions, means_by_depth
 from frostline.analysis.records import (
     Curve,
     CurveCost,
@@ -107,7 +107,8 @@ def build_curve(
     groups = _by_depth(full, depths)
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
     notices = [notice for group in groups.values() for result in group.finished() for notice in result.notices]
-    return curve.replace(warnings=cautions(curve, missing, [*notices, *extra_warnings]))
+    dev = _dev_rows(frame.metric, full.finished())
+    return curve.replace(warnings=cautions(curve, missing, [*notices, *extra_warnings], dev))
 
 
 def _by_depth(full: Replicates, depths: Mapping[int, Replicates]) -> dict[int | None, Replicates]:
@@ -217,7 +218,8 @@ def _ratio_interval(own: Sequence[float], others: Sequence[float]) -> Interval |
 
 
 def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
-    names = sorted({name for result in results for name in result.metrics} - {metric})
+    # Those all runs have: runs made before a metric was added do not know it.
+    names = sorted(set[str].intersection(*(set(result.metrics) for result in results)) - {metric}) if results else []
     scores = {name: tuple(result.metrics[name] for result in results) for name in names}
     return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
 
@@ -225,6 +227,21 @@ def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, Other
 def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | None:
     if len(results) < stats.MIN_SEEDS:
         return None
+    variance, n_rows = _row_variance(metric_name, results), results[0].n_dev
+    return stats.crossed_interval([result.score for result in results], variance, n_rows)
+
+
+def _dev_rows(metric_name: str, results: Sequence[RunResult]) -> DevRows | None:
+    if not results:
+        return None
+    n_rows = results[0].n_dev
+    resampled = 1.96 * math.sqrt(_row_variance(metric_name, results[:1]))
+    # The rule of three: a run without a mistake does not vary over its rows, yet n of them rule out no more than 3/n.
+    return DevRows(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
+
+
+def _row_variance(metric_name: str, results: Sequence[RunResult]) -> float:
+    """The variance of the results' mean score over resampled dev rows."""
     metric = metric_named(metric_name)
     labels = results[0].predictions.labels.array()
     answers = [metric.checked_answers(labels, result.predictions.outputs.array()) for result in results]
@@ -233,8 +250,7 @@ def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | 
         true = labels[rows]
         return math.fsum(metric.of(true, answer[rows]) for answer in answers) / len(answers)
 
-    variance = stats.row_variance(mean_score, len(labels), np.random.default_rng(_RESAMPLING_SEED))
-    return stats.crossed_interval([result.score for result in results], variance, len(labels))
+    return stats.row_variance(mean_score, len(labels), np.random.default_rng(_RESAMPLING_SEED))
 
 
 def _operating_point(keep: float, scale: Scale, points: Sequence[Point], frame: _Frame) -> OperatingPoint:

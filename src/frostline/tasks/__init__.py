@@ -3,6 +3,7 @@
 from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.files import read_columns
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
+from frostline.tasks.memory import keep
 from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "TaskData",
     "TaskOptions",
     "demo_model_folder",
+    "keep",
     "known",
     "load",
     "metrics_of",

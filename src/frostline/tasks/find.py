@@ -1,0 +1,111 @@
+"""A user's own source, by what it is called: a file, a folder, or a data set on the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+from frostline.errors import UsageError
+from frostline.tasks import files, hub
+from frostline.tasks.source import Part, Source, part_of_file
+from frostline.tasks.table import check_dev, listed
+
+_DEV_SPLITS = ("dev", "validation", "valid", "val")
+TEST = "test"
+
+
+def name_of(source: str) -> str | None:
+    """What a task of this source is called; None where there is no such file or folder and it is no name of the Hub."""
+    path, config = _located(source)
+    if path is not None:
+        stem = path.resolve().name if path.is_dir() else path.stem
+    elif named := _on_hub(source):
+        stem, config = named[0].partition("/")[2], named[1]
+    else:
+        return None
+    return f"{stem}-{config}" if config else stem
+
+
+def find(source: str, dev: str | None) -> Source:
+    """The training rows and, where there are any, the dev rows; `dev`, a file or a split, comes before its own."""
+    path, config = _located(source)
+    if path is not None and path.is_file():
+        return choose(source, {"train": part_of_file(path)}, dev)
+    if path is not None:
+        return choose(source, _of_folder(path, config, dev), dev)
+    if named := _on_hub(source):
+        way_out = f"there is no file or folder {source} either: give a file, or a folder that holds the data set"
+        return choose(source, hub.open_named(*named, way_out), dev)
+    raise UsageError(f"there is no file or folder {source}")
+
+
+def choose(source: str, splits: Mapping[str, Part], dev: str | None) -> Source:
+    """Which split trains and which is scored. A test split is scored only by name: it is not there to choose by."""
+    if "train" not in splits:
+        raise UsageError(f"{source} has no split 'train'; its splits: {listed(list(splits))}")
+    if dev is not None:
+        return Source(train=splits["train"], dev=_named_dev(splits, dev))
+    found = dev_splits(splits)
+    if len(found) > 1:
+        raise UsageError(f"{source} has the splits {' and '.join(found)}; choose one of them by --dev")
+    left = f"the split {TEST!r} is left alone; to score on it, give --dev {TEST}"
+    notices = (left,) if not found and TEST in splits else ()
+    return Source(train=splits["train"], dev=splits[found[0]] if found else None, notices=notices)
+
+
+def dev_splits(names: Container[str]) -> list[str]:
+    """Those of the splits that are there to choose by."""
+    return [name for name in _DEV_SPLITS if name in names]
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or folder."""
+    try:
+        return path.is_dir() or path.is_file()
+    except (OSError, ValueError):  # a name longer than the system takes, or with a NUL in it
+        return False
+
+
+def _located(source: str) -> tuple[Path | None, str | None]:
+    """The file or folder that is there, and the configuration after a folder's colon."""
+    path = Path(source).expanduser()
+    if is_there(path):
+        return path, None
+    folder, _, config = source.rpartition(":")
+    if folder and config and is_there(Path(folder).expanduser()):
+        return Path(folder).expanduser(), config
+    return None, None
+
+
+def _on_hub(source: str) -> tuple[str, str | None] | None:
+    found = hub.NAME.fullmatch(source)
+    if found is None or Path(source).suffix.lower() in files.SUFFIXES or source.startswith("."):
+        return None
+    return found["name"], found["config"]
+
+
+def _of_folder(folder: Path, config: str | None, dev: str | None) -> dict[str, Part]:
+    if hub.is_saved(folder):
+        return hub.open_saved(folder)
+    if config is None and (train := files.file_named(folder, ("train",))):
+        stems = {*_DEV_SPLITS, TEST, dev or TEST}
+        others = {stem: files.file_named(folder, (stem,)) for stem in sorted(stems) if "/" not in stem}
+        return {"train": part_of_file(train)} | {stem: part_of_file(path) for stem, path in others.items() if path}
+    if hub.is_laid_out(folder):
+        return hub.open_folder(folder, config)
+    known = ", ".join(f"train{suffix}" for suffix in files.SUFFIXES)
+    raise UsageError(f"the folder {folder} holds no training file ({known}) and no data set saved by `datasets`")
+
+
+def _named_dev(splits: Mapping[str, Part], dev: str) -> Part:
+    train = splits["train"]
+    path = Path(dev).expanduser()
+    if not is_there(path) and dev == "train":
+        raise UsageError("the dev split 'train' is the training split; give another, or none")
+    if not is_there(path) and dev in splits:
+        return splits[dev]
+    if not is_there(path) and len(splits) > 1:
+        others = [name for name in splits if name != "train"]
+        raise UsageError(f"there is no dev file {dev}, and no split of that name; splits: {listed(others)}")
+    check_dev(path, train.path)
+    return part_of_file(path)

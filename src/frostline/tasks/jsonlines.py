@@ -1,0 +1,92 @@
+"""JSON: one object a line, or one array of objects, whatever the file's ending."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from frostline.errors import DataError
+from frostline.tasks.table import Table, fault_at, missing_column
+from frostline.tasks.text import read_utf8
+from frostline.tasks.values import typed_table
+
+Records = Iterator[tuple[int | None, dict[str, Any]]]
+"""Objects with the line each is on; without a line in an array."""
+
+_LAYOUT = "write one object a line, or one array of objects"
+
+
+def read_header(path: Path) -> tuple[str, ...]:
+    """The keys of the first object."""
+    return tuple(next(_records(path))[1])
+
+
+def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table:
+    """The wanted keys of all objects; a DataError with the line where one is missing."""
+    lines: list[int] = []
+    columns: dict[str, list[object]] = {name: [] for name in wanted}
+    for place, (line, record) in enumerate(_records(path)):
+        if line is not None:
+            lines.append(line)
+        for name, values in columns.items():
+            if name not in record:
+                raise fault_at(path, lines or None, place, f"has {missing_column(name, record, 'key')}")
+            values.append(record[name])
+    return typed_table(path, columns, lines=lines or None, any_value=any_value)
+
+
+def _records(path: Path) -> Records:
+    is_array = _begins_array(path)
+    text = read_utf8(path, lines_are_short=not is_array)
+    records = _of_array(path, text) if is_array else _of_lines(path, text)
+    n_rows = 0
+    for line, record in records:
+        n_rows += 1
+        if not isinstance(record, dict):
+            what = f"is no JSON object but {type(record).__name__}; {_LAYOUT}"
+            raise DataError(what if line else f"row {n_rows}: {what}", path=path, line=line)
+        yield line, record
+    if not n_rows:
+        raise DataError("has no rows", path=path)
+
+
+def _begins_array(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    except OSError:  # told by whoever reads it all
+        return False
+
+
+def _of_lines(path: Path, text: str) -> Iterator[tuple[int | None, Any]]:
+    # Not str.splitlines: texts hold U+0085 and U+2028, which it takes for line ends.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _parsed(path, line, number)
+
+
+def _of_array(path: Path, text: str) -> Iterator[tuple[int | None, Any]]:
+    for record in _parsed(path, text, None):
+        yield None, record
+
+
+def _parsed(path: Path, text: str, line: int | None) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        place = f"{error.msg} at column {error.colno}"
+        raise DataError(f"is not JSON ({place}); {_LAYOUT}", path=path, line=line or error.lineno) from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, keys given twice, deep nesting
+        reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)[:200]
+        raise DataError(f"is not JSON that can be read ({reason}); {_LAYOUT}", path=path, line=line) from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:80]!r} is there more than once")
+    return record
