@@ -9,7 +9,7 @@ demo: $(INSTALLED)
 	.venv/bin/frostline demo
 
 test: $(INSTALLED)
-	.venv/bin/pytest
+	.venv/bin/pytest -n 2 --dist loadfile
 
 check: $(INSTALLED)
 	.venv/bin/ruff check

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from frostline.records import FolderIdentity, RunResult
 from frostline.store import Store
@@ -134,3 +135,14 @@ def is_alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def check_one_line(code: int, wanted: int, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    """Fails unless a command said one line with all these words on standard error, and nothing else."""
+    said = capfd.readouterr()
+    assert code == wanted, said.err
+    assert said.out == ""
+    assert said.err.startswith("frostline: ")
+    assert said.err.count("\n") == 1, said.err
+    for word in words:
+        assert word in said.err

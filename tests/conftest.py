@@ -11,6 +11,8 @@ import pytest
 
 # One thread everywhere: two threads in each of two processes are slower than one. Before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
+# No test asks the network. Before the libraries that read it are imported: they would try for half a minute.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 from commands import Finished, Toy, announced_rng, frostline
 

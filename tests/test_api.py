@@ -6,13 +6,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from transformers import AutoModel
 
 import frostline
 from commands import ENVIRONMENT, N_RUNS, Finished, Toy, curve_numbers
-from frostline import api
+from frostline import api, tasks
 from frostline.errors import UsageError
+from frostline.export import predict_file
 from frostline.resolve import default_out
+from frostline.stack.load import describe, load_tokenizer
+from frostline.testing import make_rows
 
 
 class TestReaders:
@@ -102,6 +108,152 @@ class TestRequest:
         assert default_out("google/bert", "sst2") == Path("runs/google--bert-sst2")
         monkeypatch.chdir(toy.model)
         assert default_out(".", "sst2") == Path("runs/tiny-bert-sst2")
+
+
+def frame(n_rows: int = 48, **changes: Any) -> pd.DataFrame:
+    rows = make_rows(n_rows=n_rows)
+    return pd.DataFrame({"text": rows.texts, "label": rows.labels == 1, "id": range(n_rows), **changes})
+
+
+class TestRowsInMemory:
+    def source(self, data: object, out: Path, **settings: Any) -> Path:
+        request, options = api.make_request("a model", data, {"out": out, **settings})
+        assert (request.task.name, options.out) == (settings.get("name", "data"), out)
+        assert request.task.source is not None
+        return Path(request.task.source)
+
+    def test_they_are_kept_once_by_their_content(self, tmp_path: Path) -> None:
+        kept = self.source(frame(), tmp_path)
+        assert kept.parent == tmp_path / "data"
+        assert [path.name for path in kept.iterdir()] == ["train.parquet"]
+        before = (kept / "train.parquet").stat().st_ino
+        assert self.source(frame(), tmp_path, name="mine") == kept
+        assert (kept / "train.parquet").stat().st_ino == before
+        assert list(kept.parent.iterdir()) == [kept]
+        others = [frame(id=1), frame(47), frame().astype({"label": int}), frame().rename(columns={"id": "n"})]
+        assert len({self.source(other, tmp_path) for other in (frame(), *others)}) == 5
+
+    def test_a_frame_a_data_set_and_a_file_give_the_same_rows(self, tmp_path: Path) -> None:
+        frame().to_json(tmp_path / "own.jsonl", orient="records", lines=True)
+        wanted = tasks.load(tasks.parse(str(tmp_path / "own.jsonl")))
+        turned = Dataset.from_pandas(frame().iloc[::-1]).select(range(47, -1, -1))
+        for data in (frame(), frame().set_index("id"), Dataset.from_pandas(frame()), turned):
+            found = tasks.load(tasks.parse(str(self.source(data, tmp_path))))
+            assert (found.train.texts, found.dev.texts) == (wanted.train.texts, wanted.dev.texts)
+            assert found.train.labels.tolist() == wanted.train.labels.tolist()
+            assert found.label_names == ("false", "true")
+
+    def test_splits_and_class_names_are_kept(self, tmp_path: Path) -> None:
+        classes = Features({"text": Value("string"), "label": ClassLabel(names=["zebra", "ant"])})
+        columns = {"text": ["a", "b", "c"], "label": [0, 1, 0]}
+        data = Dataset.from_dict(columns, features=classes)
+        split = DatasetDict(train=data, validation=data.select([1, 0]), test=data)
+        kept = self.source(split, tmp_path)
+        assert sorted(path.name for path in kept.iterdir()) == ["train.parquet", "validation.parquet"]
+        found = tasks.load(tasks.parse(str(kept)))
+        assert (found.label_names, found.dev.texts, found.dev.labels.tolist()) == (("zebra", "ant"), ["b", "a"], [1, 0])
+        both = {"train": frame(), "dev": frame(10)}
+        assert len(tasks.load(tasks.parse(str(self.source(both, tmp_path)))).dev) == 10
+
+    def test_a_test_split_is_left_alone_and_told(self, tmp_path: Path) -> None:
+        kept = self.source({"train": frame(), "test": frame(10)}, tmp_path)
+        found = tasks.load(tasks.parse(str(kept)))
+        assert len(found.train) + len(found.dev) == 48
+        assert any("'test' is left alone" in notice for notice in found.notices)
+        assert len(tasks.load(tasks.parse(str(kept), dev="test")).dev) == 10
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ([1, 2], "is a builtins.list; give a pandas DataFrame"),
+            (None, "is a builtins.NoneType"),
+            ({"train": frame(), "dev": "dev.csv"}, r"\(dev\) is a builtins.str"),
+            ({"dev": frame()}, "no split 'train'; its splits: dev"),
+            (pd.DataFrame({"text": ["a", 1], "label": [0, 1]}), "cannot be kept as a table.*column text"),
+            (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "cannot be kept as a table.*Duplicate"),
+        ],
+    )
+    def test_what_is_no_data(self, data: object, message: str, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=message) as caught:
+            self.source(data, tmp_path)
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_out_folder_that_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match="cannot be written"):
+            self.source(frame(), tmp_path / "file")
+
+    def test_without_out_the_folder_is_named_by_model_and_name(
+        self, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert api.make_request(str(toy.model), frame(), {})[1].out == Path("runs/tiny-bert-data")
+        assert api.make_request(toy.model, frame(), {"name": "mine"})[1].out == Path("runs/tiny-bert-mine")
+
+    def test_a_model_trained_on_them_predicts_files_of_any_format(self, toy: Toy, tmp_path: Path) -> None:
+        saved = tmp_path / "saved"
+        settings: dict[str, Any] = {"lr": 1e-2, "epochs": 1, "out": tmp_path / "out"}
+        result = api.train(str(toy.model), frame(), frozen=3, save=saved, **settings)
+        assert (result.spec.task.name, result.label_names) == ("data", ("false", "true"))
+        data = frame(6)
+        data.to_csv(tmp_path / "new.csv", index=False)
+        data.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+        data.to_json(tmp_path / "new.json", orient="records")
+        data.to_parquet(tmp_path / "new.parquet")
+        wanted = [row["probability_true"] for row in predict_file(saved, tmp_path / "new.csv")]
+        assert len(set(wanted)) > 1
+        for suffix in ("jsonl", "json", "parquet"):
+            rows = list(predict_file(saved, tmp_path / f"new.{suffix}"))
+            assert [row["probability_true"] for row in rows] == wanted
+            assert [row["id"] for row in rows] == [str(number) for number in range(6)]
+
+
+class TestModelInMemory:
+    def test_it_is_kept_once_and_is_the_folder_it_came_from(self, toy: Toy, tmp_path: Path) -> None:
+        model = AutoModel.from_pretrained(toy.model)
+        kept = {api.make_request(model, str(toy.train), {"out": tmp_path})[0].model for _ in range(2)}
+        (folder,) = [Path(one) for one in kept]
+        assert folder.parent == tmp_path / "model"
+        assert (folder / "model.safetensors").is_file()
+        assert list(folder.parent.iterdir()) == [folder]
+        assert describe(str(folder)).fingerprint == describe(str(toy.model)).fingerprint
+        next(model.parameters()).data[0] += 1
+        other = api.make_request(model, str(toy.train), {"out": tmp_path})[0].model
+        assert describe(other).fingerprint != describe(str(folder)).fingerprint
+
+    def test_its_tokenizer_is_given_or_found_by_its_name(self, toy: Toy, tmp_path: Path) -> None:
+        model = AutoModel.from_pretrained(toy.model)
+        model.name_or_path = ""
+        with pytest.raises(UsageError, match=r"BertModel was not loaded by a name.* pass tokenizer="):
+            api.make_request(model, str(toy.train), {"out": tmp_path})
+        model.name_or_path = str(tmp_path / "gone")
+        with pytest.raises(UsageError, match=r"no tokenizer for the BertModel: .*gone.* pass tokenizer="):
+            api.make_request(model, str(toy.train), {"out": tmp_path})
+        given = {"out": tmp_path, "tokenizer": load_tokenizer(str(toy.model))}
+        request, _ = api.make_request(model, str(toy.train), given)
+        assert describe(request.model).fingerprint == describe(str(toy.model)).fingerprint
+
+    def test_what_is_no_model(self, toy: Toy, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="the model is a dict; give a Hub name"):
+            api.make_request({}, frame(), {})
+        with pytest.raises(UsageError, match="tokenizer is for a model object"):
+            api.make_request(str(toy.model), str(toy.train), {"tokenizer": "x", "out": tmp_path})
+
+    def test_a_curve_of_objects_is_that_of_the_files_and_is_not_run_twice(self, toy: Toy, tmp_path: Path) -> None:
+        settings: dict[str, Any] = {"seeds": 1, "lr": 1e-3, "epochs": 1, "frozen": "3", "workers": 1, "name": "mine"}
+        train, dev = pd.read_csv(toy.train), pd.read_csv(toy.dev)
+        from_files = frostline.curve(str(toy.model), str(toy.train), dev=str(toy.dev), out=tmp_path / "a", **settings)
+        first, second = (
+            frostline.curve(
+                AutoModel.from_pretrained(toy.model), {"train": train, "dev": dev}, out=tmp_path / "b", **settings
+            )
+            for _ in range(2)
+        )
+        assert (first.runs.done, second.runs.done, second.runs.reused) == (2, 0, 2)
+        assert (first.task, first.full.scores, first.full.train_loss) == (
+            "mine", from_files.full.scores, from_files.full.train_loss,
+        )  # fmt: skip
 
 
 SCRIPT = """

@@ -97,7 +97,7 @@ class TestCurve:
             assert point["n_failed"] == sum(score <= 0.5 for score in point["scores"])
             assert all(math.isfinite(loss) and loss > 0 for loss in point["train_loss"])
             assert point["ci"][0] <= point["mean"] <= point["ci"][1]
-            assert set(point["other_metrics"]) == {"f1", "mcc"}
+            assert set(point["other_metrics"]) == {"f1", "macro_f1", "mcc", "roc_auc"}
         trained = [point["trained_parameters"] for point in points_of(curve)]
         assert trained == sorted(trained, reverse=True)
         assert len(set(trained)) == len(trained)
@@ -139,7 +139,7 @@ class TestCurve:
     def test_the_files(self, undisturbed: Finished, toy: Toy) -> None:
         out = undisturbed.out
         assert {path.name for path in out.iterdir()} == {
-            "identity.json", "curve.json", "curve.md", "curve.svg", "specs", "runs",
+            "identity.json", "curve.json", "curve.md", "curve.svg", "curve.yaml", "specs", "runs",
         }  # fmt: skip
         assert json.loads((out / "curve.json").read_text()) == undisturbed.json
         assert "<svg" in (out / "curve.svg").read_text()
@@ -354,7 +354,7 @@ def test_tasks_are_listed_by_the_real_command() -> None:
     )
     said = {task["name"]: task for task in json.loads(done.stdout)}
     assert list(said) == [task.name for task in tasks.known()]
-    assert len(said) == 10
+    assert len(said) == 11
     assert (said["mrpc"]["metrics"], said["mrpc"]["text_pair"]) == (["f1", "accuracy"], "#2 String")
     assert done.stderr == ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Toy, frostline, run_files
+from commands import Toy, check_one_line, frostline, run_files
 from frostline import cli
 from frostline.cli import main
 
@@ -40,11 +40,19 @@ CURVE = ("curve", "MODEL", "TRAIN", "--out", "TMP/out")
 TRAIN = ("train", "MODEL", "TRAIN", "--out", "TMP/out", "--save", "TMP/saved", "--lr", "1e-3")
 
 USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "unknown command": (("curv", "MODEL", "TRAIN"), ("No such command 'curv'",)),
-    "unknown flag": ((*CURVE, "--sede", "3"), ("--sede",)),
+    "unknown command": (("curv", "MODEL", "TRAIN"), ("No such command 'curv'", "Did you mean 'curve'?")),
+    "unknown flag": ((*CURVE, "--sede", "3"), ("No such option: --sede", "Did you mean '--seeds'?")),
+    "unknown flag, unlike any": ((*CURVE, "--frobnicate"), ("No such option: --frobnicate",)),
     "no task": (("curve", "MODEL"), ("Missing argument 'TASK'",)),
     "flag without its value": ((*CURVE, "--seeds"), ("--seeds",)),
-    "not a number": ((*CURVE, "--epochs", "many"), ("--epochs", "integer")),
+    "not a number": ((*CURVE, "--epochs", "many"), ("--epochs", "integer", "given: 'many'")),
+    "not a number, by equals": ((*CURVE, "--epochs=1.5"), ("--epochs", "integer", "given: '1.5'")),
+    "not a rate": ((*CURVE, "--lr", "high"), ("--lr", "number", "given: 'high'")),
+    "an argument too many": ((*CURVE, "more"), ("unexpected extra argument", "more")),
+    "unknown protocol": ((*CURVE, "--protocol", "papr"), ("--protocol", "'papr'", "'paper'")),
+    "unknown device": ((*CURVE, "--device", "gpu"), ("--device", "'gpu'", "'cuda'")),
+    "unknown rerun": ((*CURVE, "--rerun", "some"), ("--rerun", "'some'", "'only-missing'")),
+    "a protocol to come": ((*CURVE, "--protocol", "tuned"), ("'tuned'", "known: paper")),
     "unknown choice": ((*CURVE, "--scale", "rato"), ("--scale", "rato", "ratio_above_chance")),
     "unknown task": (("curve", "MODEL", "sts2"), ("unknown task 'sts2'", "cola", "Did you mean 'stsb'?")),
     "missing file": (("curve", "MODEL", "TMP/none.csv"), ("there is no file or folder", "none.csv")),
@@ -53,19 +61,49 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "missing column": ((*CURVE, "--text", "txt"), ("no column 'txt'", "text, label", "Did you mean 'text'?")),
     "missing label": ((*CURVE, "--label", "y"), ("no column 'y'", "text, label")),
     "unknown metric": ((*CURVE, "--metric", "acc"), ("acc", "accuracy", "f1", "mcc")),
+    "mistyped metric": ((*CURVE, "--metric", "acuracy"), ("'acuracy'", "Did you mean 'accuracy'?")),
+    "metric of the other kind": ((*CURVE, "--metric", "pearson"), ("'pearson'", "classification", "accuracy")),
+    "a column for two things": ((*CURVE, "--label", "text"), ("different columns", "text, text")),
+    "own data in a GLUE folder": ((*CURVE, "--data", "TMP"), ("--data", "GLUE", "does not need it")),
+    "rows that the task has": (("curve", "MODEL", "rotten-tomatoes", "--dev", "DEV"), ("rotten-tomatoes", "--dev")),
+    "data in a spreadsheet": (("curve", "MODEL", "TMP/rows.xlsx"), ("rows.xlsx",)),
+    "a model for data": (("curve", "MODEL", "MODEL"), ("tiny-bert", "no training file")),
+    "data for a model": (("curve", "TRAIN", "TRAIN", "--out", "TMP/out"), ("reviews.csv", "it is a file", "folder")),
     "unknown kind": ((*CURVE, "--kind", "ranking"), ("ranking", "classification", "regression")),
     "frozen too deep": ((*CURVE, "--frozen", "2-5"), ("--frozen 4, 5", "3 layers", "0 to 3")),
     "frozen no depth": ((*CURVE, "--frozen", "most"), ("'most'", "0,6-12")),
+    "frozen below 0": ((*CURVE, "--frozen", "-1"), ("'-1'", "0,6-12")),
+    "frozen without end": ((*CURVE, "--frozen", "0-99999999999"), ("0-99999999999", "10000 layers")),
     "frozen backwards": ((*CURVE, "--frozen", "0,3-1"), ("3-1", "backwards")),
     "no seeds": ((*CURVE, "--seeds", "0"), ("seeds is 0", "at least 1")),
+    "seeds without end": ((*CURVE, "--seeds", "5000000000"), ("seeds is 5000000000", "at most 10000")),
+    "half a seed": ((*CURVE, "--seeds", "1.5"), ("seeds is '1.5'", "whole numbers")),
+    "an empty list of seeds": ((*CURVE, "--seeds", ","), ("no seeds", "at least one")),
     "seeds no numbers": ((*CURVE, "--seeds", "a,b"), ("seeds", "'a'", "whole numbers")),
     "a seed twice": ((*CURVE, "--seeds", "1,1"), ("seeds 1, 1", "each only once")),
     "rate of zero": ((*CURVE, "--lr", "0"), ("learning rate 0", "above 0")),
     "rate below zero": ((*CURVE, "--lr", "-1e-5"), ("learning rate -1e-05", "above 0")),
     "rate not finite": ((*CURVE, "--lr", "nan"), ("learning rate nan", "finite")),
+    "rate without end": ((*CURVE, "--lr", "inf"), ("learning rate inf", "finite")),
+    "a rate twice": ((*CURVE, "--lrs", "1e-5,1e-5"), ("learning rates 1e-05, 1e-05", "each only once")),
+    "no rates": ((*CURVE, "--lrs", ","), ("learning rates", "numbers")),
     "rates no numbers": ((*CURVE, "--lrs", "low,high"), ("low,high", "numbers")),
     "rate and rates": ((*CURVE, "--lr", "1e-5", "--lrs", "1e-5,2e-5"), ("lr and lrs are both given",)),
     "keep too much": ((*CURVE, "--keep", "90"), ("keep 90", "at most 1")),
+    "keep nothing": ((*CURVE, "--keep", "0"), ("keep 0", "above 0")),
+    "keep no number": ((*CURVE, "--keep", "nan"), ("keep nan", "at most 1")),
+    "too many workers": ((*CURVE, "--workers", "2000"), ("workers is 2000", "1024")),
+    "no threads": ((*CURVE, "--threads", "0"), ("threads is 0", "at least 1")),
+    "too many threads": ((*CURVE, "--threads", "5000"), ("threads is 5000", "at most 1024")),
+    "no batch": ((*CURVE, "--batch-size", "0"), ("batch_size is 0", "at least 1")),
+    "no room for a word": ((*CURVE, "--max-length", "2"), ("max_length is 2", "at least 3")),
+    "a cache below 0": ((*CURVE, "--cache-max-gb", "-1"), ("cache_max_gb is -1", "at least 0")),
+    "a cache without end": ((*CURVE, "--cache-max-gb", "inf"), ("cache_max_gb is inf", "finite")),
+    "no dev rows": ((*CURVE, "--dev-share", "0"), ("dev_share is 0", "between 0 and 1")),
+    "nothing but dev rows": ((*CURVE, "--dev-share", "1"), ("dev_share is 1", "between 0 and 1")),
+    "no training rows": ((*CURVE, "--max-train", "0"), ("max_train is 0", "at least 1")),
+    "no rows to score": ((*CURVE, "--max-dev", "-5"), ("max_dev is -5", "at least 1")),
+    "too few rows for two classes": ((*CURVE, "--max-train", "1"), ("max_train is 1", "at least 2")),
     "no workers": ((*CURVE, "--workers", "0"), ("workers is 0", "between 1")),
     "no epochs": ((*CURVE, "--epochs", "0"), ("epochs is 0", "at least 1")),
     "faults together": ((*CURVE, "--epochs", "0", "--lr", "0"), ("epochs is 0", "learning rate 0")),
@@ -94,16 +132,6 @@ def test_what_the_user_can_fix_is_one_line_and_exit_2(
     assert list(places.tmp.rglob("runs/*.json")) == []
 
 
-def check_one_line(code: int, wanted: int, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    said = capfd.readouterr()
-    assert code == wanted, said.err
-    assert said.out == ""
-    assert said.err.startswith("frostline: ")
-    assert said.err.count("\n") == 1, said.err
-    for word in words:
-        assert word in said.err
-
-
 def _has_cuda() -> bool:
     import torch
 
@@ -118,6 +146,42 @@ DATA: dict[str, tuple[str, tuple[str, ...]]] = {
     "no rows": ("text,label\n", ("no rows",)),
     "nothing at all": ("", ("empty",)),
 }
+
+
+FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
+    "a JSON line that is broken": ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', ("line 2", "JSON")),
+    "a JSON line without a key": ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text": "b"}\n', ("line 2", "'label'")),
+    "a JSON line that is a list": ("bad.jsonl", b"[1, 2]\n", ("JSON object",)),
+    "several labels a row": (
+        "bad.jsonl",
+        b'{"text": "a", "label": ["x", "y"]}\n',
+        ("line 1", "'label'", "multi-label"),
+    ),
+    "an empty JSON file": ("bad.jsonl", b"", ("empty",)),
+    "Parquet that is none": ("bad.parquet", b"PAR1junk", ("Parquet",)),
+    "an empty Parquet file": ("bad.parquet", b"", ("Parquet",)),
+    "bytes that are not UTF-8": ("bad.csv", b"text,label\ncaf\xe9,a\nb,b\n", ("line 2", "UTF-8")),
+    "UTF-16": ("bad.csv", "text,label\na,b\n".encode("utf-16"), ("UTF-16", "UTF-8")),
+    "a picture": ("bad.csv", b"\x89PNG\r\n\x1a\n\x00\x00", ("bad.csv",)),
+    "a NUL byte": ("bad.tsv", b"text\tlabel\na\x00b\tx\n", ("line 2", "NUL")),
+    "a header that names a column twice": ("bad.csv", b"text,text,label\na,b,x\n", ("line 1", "text more than once")),
+    "a row with too few fields": ("bad.csv", b"text,label\na,x\nb\n", ("line 3", "too few fields")),
+    "a value that is text": ("bad.csv", b"text,label\na,1.5\nb,two\n", ("line 3", "'two'", "number")),
+    "a value that is NaN": ("bad.csv", b"text,label\na,1.5\nb,nan\n", ("line 3", "'nan'", "number")),
+    "a value without end": ("bad.csv", b"text,label\na,1.5\nb,inf\n", ("line 3", "'inf'", "finite")),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_says_where_it_is_wrong(
+    name: str, places: Places, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, content, words = FILES[name]
+    (places.tmp / file).write_bytes(content)
+    kind = ["--kind", "regression"] if name.startswith("a value") else []
+    code = main(["curve", str(places.toy.model), str(places.tmp / file), "--out", str(places.tmp / "out"), *kind])
+    check_one_line(code, 3, (str(places.tmp / file), *words), capfd)
+    assert not (places.tmp / "out").exists()
 
 
 @pytest.mark.parametrize("name", DATA)

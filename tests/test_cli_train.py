@@ -241,7 +241,13 @@ class TestPredict:
 
     def test_regression_gives_a_value_alone(self, toy: Toy, tmp_path: Path) -> None:
         task = make_task(tmp_path / "values.csv", n_rows=40, kind="regression")
-        settings: dict[str, Any] = {"kind": "regression", "out": tmp_path / "out", "lr": 1e-3, "epochs": 1}
+        settings: dict[str, Any] = {
+            "kind": "regression",
+            "out": tmp_path / "out",
+            "lr": 1e-3,
+            "epochs": 1,
+            "dev_share": 0.3,
+        }
         result = api.train(str(toy.model), str(task), frozen=2, save=tmp_path / "saved", **settings)
         rows = list(predict_file(tmp_path / "saved", task))
         assert [list(row) for row in rows] == [["text", "label", "prediction"]] * 40

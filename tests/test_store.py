@@ -226,9 +226,9 @@ class TestAtomic:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(UsageError, match=r"No space left.*make space"):
             store.put(RESULT.replace(score=0.1), replace=True)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(UsageError, match=r"No space left.*make space"):
             store.put(make_result(2, 1, 0.5))
         monkeypatch.undo()
         assert store.results() == [RESULT]

@@ -16,9 +16,10 @@ PACKAGE = Path(frostline.__file__).parent
 
 # The reading order: a module imports only modules above it. The README's "What's where" is the same list.
 ORDER = (
-    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "tasks", "atomic", "store", "analysis",
-    "report",
-    "stack", "batches", "strategies", "prefix", "forward", "evaluate", "train", "meter", "run", "resolve",
+    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "tasks", "atomic", "config", "flags",
+    "store",
+    "analysis", "report",
+    "stack", "batches", "strategies", "freezing", "prefix", "forward", "evaluate", "loop", "meter", "run", "resolve",
     "executors", "sweep", "estimate", "export", "testing", "api", "demo", "cli", "__main__",
 )  # fmt: skip
 FIRST_WITH_TORCH = "stack"
@@ -67,6 +68,10 @@ def test_imports_only_what_stands_above(path: Path) -> None:
 def test_the_order_test_has_teeth() -> None:
     assert _misplaced("records", "frostline.sweep.run_curve")
     assert not _misplaced("sweep", "frostline.records.RunSpec")
+
+
+def test_no_module_hides_a_public_name() -> None:
+    assert not set(frostline.__all__) & set(ORDER), "importing the module would put it in the name's place"
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))

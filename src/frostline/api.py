@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import operator
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, final
 
 from rich.console import Console
+from transformers import PreTrainedModel
 
-from frostline import tasks
+from frostline import atomic, tasks
 from frostline.analysis import Curve
-from frostline.errors import UsageError, check_between, suggestion
+from frostline.config import train_config
+from frostline.errors import DataError, UsageError, check_between, suggestion
 from frostline.estimate import Estimate, estimate
-from frostline.export import check_new_folder, save_model
+from frostline.export import check_new_folder, keep_pretrained, save_model
 from frostline.records import CurveSpec, RunResult, RunSpec, TaskSpec
 from frostline.report.files import write_curve, write_report
 from frostline.report.progress import Progress, make_progress
@@ -21,6 +25,9 @@ from frostline.resolve import Opened, default_out, open_curve
 from frostline.run import Runner
 from frostline.strategies import Freeze, Full
 from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
+
+# Far above all that is sensible; a slip of the keyboard should not fill the memory.
+_MOST_LAYERS, _MOST_SEEDS = 10_000, 10_000
 
 
 @final
@@ -32,12 +39,13 @@ class Study(Curve):
         return write_report(self, Path(path))
 
 
-def curve(model: str, task: str, *, progress: Progress | None = None, **settings: Any) -> Study:
+def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Any) -> Study:
     """Line search, full model, every depth and seed; `curve.json`, `.md` and `.svg` in the out folder.
 
     Args:
-        model: a Hub name or a folder.
-        task: a known task, or a file or folder of one's own.
+        model: a Hub name, a folder, or a transformers model; with `tokenizer=` where its own is not found by its name.
+        task: a known task, a file, folder or Hub data set, or the rows: a pandas DataFrame, a `datasets.Dataset`, a
+            `DatasetDict` or a dict of train and dev. Rows are kept in the out folder; the task is called `name`.
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names: `out`, `data`, `seeds=5`, `lr`, `frozen="0,6-12"`, ….
     """
@@ -48,7 +56,7 @@ def curve(model: str, task: str, *, progress: Progress | None = None, **settings
     return Study(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
 
 
-def dry_run(model: str, task: str, **settings: Any) -> Estimate:
+def dry_run(model: Any, task: Any, **settings: Any) -> Estimate:
     """How many runs a curve still takes, how many minutes and bytes, from a few timed steps."""
     request, options = make_request(model, task, settings)
     n_workers = workers(request, options)
@@ -56,13 +64,13 @@ def dry_run(model: str, task: str, **settings: Any) -> Estimate:
 
 
 def train(
-    model: str, task: str, *, frozen: int | str, save: str | Path, progress: Progress | None = None, **settings: Any
+    model: Any, task: Any, *, frozen: int | str, save: str | Path, progress: Progress | None = None, **settings: Any
 ) -> RunResult:
     """One trained model in the folder `save`, which `from_pretrained` and `pipeline` open; its result.
 
     Args:
-        model: a Hub name or a folder.
-        task: a known task, or a file or folder of one's own.
+        model: a Hub name, a folder, or a transformers model.
+        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
         frozen: how many layers to freeze, or `"full"`.
         save: a new folder.
         progress: who is told how it gets on; standard error by default.
@@ -75,8 +83,13 @@ def train(
     check_new_folder(Path(save))
     with progress or make_progress(Console(stderr=True)) as told:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="train")
+        if depth is not None:
+            opened.pretrained.check_depth()
         strategy = Full() if depth is None else Freeze(check_between("frozen", depth, 0, opened.resolved.n_layers))
         spec = spec_at(opened.resolved, strategy, chosen_rate(opened, options, told))
+        limit = options.max_cache_bytes
+        settled = train_config(opened.resolved, options.out, spec, save=Path(save), max_cache_bytes=limit)
+        atomic.write(options.out / "train.yaml", settled)
         return _train_and_save(spec, opened, told, Path(save))
 
 
@@ -92,9 +105,10 @@ def _train_and_save(spec: RunSpec, opened: Opened, told: Progress, save: Path) -
     return result
 
 
-def make_request(model: str, task: str, settings: dict[str, Any]) -> tuple[CurveSpec, SweepOptions]:
+def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[CurveSpec, SweepOptions]:
     """A request and how to do it, from flags by their names; settings that are None are left at their defaults."""
     given = {name: value for name, value in settings.items() if value is not None}
+    tokenizer = given.pop("tokenizer", None)
     if "lr" in given and "lrs" in given:
         raise UsageError("lr and lrs are both given; lr is one rate without a search, lrs are those to search")
     plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
@@ -105,15 +119,45 @@ def make_request(model: str, task: str, settings: dict[str, Any]) -> tuple[Curve
         known = [*_names(TaskSpec), *_names(CurveSpec), *_names(SweepOptions), *_READERS]
         unknown = next(iter(plain))
         raise UsageError(f"unknown setting {unknown!r}.{suggestion(unknown, known)}")
-    spec = tasks.parse(task, **of_task)
-    of_sweep.setdefault("out", default_out(model, spec.name))
-    return CurveSpec(model=model, task=spec, **of_curve), SweepOptions(**of_sweep)
+    of_task.setdefault("name", tasks.parse(str(task)).name if isinstance(task, str | Path) else "data")
+    out = of_sweep.setdefault("out", default_out(_called(model), of_task["name"]))
+    with atomic.explained(str(out)):
+        source = str(task if isinstance(task, str | Path) else tasks.keep(task, out / "data"))
+        folder = _named_or_kept(model, tokenizer, out / "model")
+    request = CurveSpec(model=folder, task=tasks.parse(source, **of_task), **of_curve)
+    return _typed(request), SweepOptions(**of_sweep)
+
+
+def _typed(request: CurveSpec) -> CurveSpec:
+    """The request, if every setting is of its type: what Python users give no command line has looked at."""
+    try:
+        return CurveSpec.from_json(request.to_json())
+    except DataError as error:
+        raise UsageError(str(error).replace("CurveSpec.", "")) from error
+
+
+def _called(model: Any) -> str:
+    """What a model is called in the name of a folder."""
+    if isinstance(model, PreTrainedModel):
+        return Path(model.name_or_path).name or str(model.config.model_type)
+    if not isinstance(model, str | Path):
+        raise UsageError(f"the model is a {type(model).__name__}; give a Hub name, a folder, or a transformers model")
+    return str(model)
+
+
+def _named_or_kept(model: Any, tokenizer: Any, folder: Path) -> str:
+    """The model's name or folder; that of an object is below `folder`."""
+    if isinstance(model, PreTrainedModel):
+        return str(keep_pretrained(model, tokenizer, folder))
+    if tokenizer is not None:
+        raise UsageError(f"tokenizer is for a model object; that of {model} is found by its name")
+    return str(model)
 
 
 def read_depths(value: str | int | Iterable[int]) -> tuple[int, ...]:
     """`"0,6-12"` → 0, 6, 7, …, 12."""
     if not isinstance(value, str):
-        return (value,) if isinstance(value, int) else tuple(value)
+        return _whole_numbers("frozen", [value] if isinstance(value, int) else value)
     depths: list[int] = []
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")
@@ -121,6 +165,8 @@ def read_depths(value: str | int | Iterable[int]) -> tuple[int, ...]:
             raise UsageError(f"frozen is {value!r}; write depths like 0,6-12")
         if dash and int(last) < int(first):
             raise UsageError(f"frozen is {value!r}: {part.strip()} runs backwards; write the lower depth first")
+        if int(last or first) > _MOST_LAYERS:
+            raise UsageError(f"frozen is {value!r}; no model has more than {_MOST_LAYERS} layers")
         depths += range(int(first), int(last or first) + 1)
     return tuple(depths)
 
@@ -131,10 +177,10 @@ def read_seeds(value: str | int | Iterable[int]) -> tuple[int, ...]:
         parts = [_whole("seeds", part) for part in value.split(",") if part.strip()]
         value = parts if "," in value else parts[0] if parts else 0
     if isinstance(value, int):
-        if value < 1:
-            raise UsageError(f"seeds is {value}; give how many (at least 1), or which: 0,1,2")
+        if not 1 <= value <= _MOST_SEEDS:
+            raise UsageError(f"seeds is {value}; give how many (at least 1, at most {_MOST_SEEDS}), or which: 0,1,2")
         return tuple(range(value))
-    return tuple(value)
+    return _whole_numbers("seeds", value)
 
 
 def read_rates(value: str | float | Iterable[float]) -> tuple[float, ...]:
@@ -159,14 +205,27 @@ def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ..
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | float) else value
     try:
         return tuple(float(part) for part in parts)
-    except ValueError as error:
-        raise UsageError(f"{name} are {value!r}; write numbers, separated by commas") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} are {value!r:.80}; write numbers, separated by commas") from error
+
+
+def _whole_numbers(name: str, values: Iterable[Any]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError as error:
+        raise UsageError(f"{name} is {values!r:.80}; give whole numbers") from error
 
 
 def _whole(name: str, value: object) -> int:
     if not str(value).strip().isdecimal():
         raise UsageError(f"{name} is {value!r}; write whole numbers from 0")
     return int(str(value))
+
+
+def _cache_bytes(value: float) -> int:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise UsageError(f"cache_max_gb is {value!r:.80}; it must be at least 0 (0: nothing is kept) and finite")
+    return int(value * 2**30)
 
 
 def _names(record: type[Any]) -> list[str]:
@@ -182,5 +241,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "lrs": read_rates,
     "keep": read_shares,
     "out": Path,
-    "cache_max_gb": lambda value: int(value * 2**30),
+    "cache_max_gb": _cache_bytes,
 }

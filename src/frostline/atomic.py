@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+
+from frostline.errors import UsageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns a failure to write into one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{what} cannot be written: {error.strerror}; {_remedy(error)}") from error
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there was no space, or no more of it for us."""
+    return error.errno in _FULL
 
 
 def write(path: Path, text: str) -> Path:
     """Puts the text at `path` in one step, over what was there; readers see the old file or the new one."""
-    temporary = _written_beside(path, text)
-    try:
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with explained(str(path)):
+        temporary = _written_beside(path, text)
+        try:
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
     return path
 
 
 def write_new(path: Path, text: str) -> bool:
     """Puts the text at `path` in one step, unless a file is there already; says whether it did."""
-    temporary = _written_beside(path, text)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    _sync_folder(path.parent)
+    with explained(str(path)):
+        temporary = _written_beside(path, text)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        _sync_folder(path.parent)
     return True
+
+
+def _remedy(error: OSError) -> str:
+    if is_full(error):
+        return "make space there: what is finished is kept, and the same command goes on from it"
+    return "give another folder"
 
 
 def _written_beside(path: Path, text: str) -> Path:

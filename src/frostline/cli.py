@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -18,11 +20,18 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from frostline import atomic
+from frostline import atomic, flags
 from frostline.analysis import Curve
-from frostline.errors import EXIT_BUG, EXIT_CRASHED_RUNS, EXIT_INTERRUPTED, EXIT_USAGE, FrostlineError
-from frostline.records import CurveSpec, TaskSpec
-from frostline.serial import field_docs
+from frostline.errors import (
+    EXIT_BUG,
+    EXIT_CRASHED_RUNS,
+    EXIT_INTERRUPTED,
+    EXIT_READER_GONE,
+    EXIT_USAGE,
+    FrostlineError,
+    suggestion,
+)
+from frostline.flags import flag
 
 app = typer.Typer(
     name="frostline",
@@ -31,44 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_DOCS = {**field_docs(CurveSpec), **field_docs(TaskSpec)}
-
-
-def _flag(*names: str, doc: str | None = None, said: str | None = None) -> Any:
-    """An option whose help is the string under the record's field."""
-    return typer.Option(*names, help=said or _DOCS[doc or names[0].lstrip("-").replace("-", "_")], show_default=False)
-
-
-Model = Annotated[str, typer.Argument(metavar="MODEL", help=_DOCS["model"])]
-TaskName = Annotated[
-    str,
-    typer.Argument(metavar="TASK", help="a known task (see `frostline tasks`), or a CSV or TSV file or folder"),
-]
-Data = Annotated[str | None, _flag("--data")]
-Dev = Annotated[str | None, _flag("--dev")]
-DevShare = Annotated[float | None, _flag("--dev-share")]
-TextColumn = Annotated[str | None, _flag("--text")]
-PairColumn = Annotated[str | None, _flag("--text-pair")]
-LabelColumn = Annotated[str | None, _flag("--label")]
-KindName = Annotated[str | None, _flag("--kind")]
-Metric = Annotated[str | None, _flag("--metric")]
-MaxTrain = Annotated[int | None, _flag("--max-train")]
-MaxDev = Annotated[int | None, _flag("--max-dev")]
-Out = Annotated[Path | None, _flag("--out", said="folder of the runs; by default runs/<model>-<task>")]
-Seeds = Annotated[str | None, _flag("--seeds")]
-Rates = Annotated[str | None, _flag("--lrs", doc="learning_rates")]
-Rate = Annotated[float | None, _flag("--lr", said="one learning rate, without a search")]
-Epochs = Annotated[int | None, _flag("--epochs")]
-BatchSize = Annotated[int | None, _flag("--batch-size")]
-MaxLength = Annotated[int | None, _flag("--max-length")]
-FrozenDropout = Annotated[bool, _flag("--frozen-dropout")]
-NoCache = Annotated[bool, _flag("--no-cache", said="compute what the frozen layers put out again in every step")]
-CacheMaxGb = Annotated[float | None, _flag("--cache-max-gb", said="most memory for kept prefix states, a process")]
-Threads = Annotated[int | None, _flag("--threads")]
-Workers = Annotated[int | None, _flag("--workers", said="runs at a time; by default one a core")]
-Device = Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, _flag("--device")]
-AsJson = Annotated[bool, _flag("--json", said="one JSON object on standard output")]
 
 
 def _print_version(is_asked: bool) -> None:
@@ -88,79 +59,83 @@ def _common(
 
 @app.command()
 def curve(
-    model: Model,
-    task: TaskName,
-    data: Data = None,
-    dev: Dev = None,
-    dev_share: DevShare = None,
-    text: TextColumn = None,
-    text_pair: PairColumn = None,
-    label: LabelColumn = None,
-    kind: KindName = None,
-    metric: Metric = None,
-    max_train: MaxTrain = None,
-    max_dev: MaxDev = None,
-    out: Out = None,
-    frozen: Annotated[str | None, _flag("--frozen")] = None,
-    keep: Annotated[list[float] | None, _flag("--keep")] = None,
-    scale: Annotated[Literal["ratio", "ratio_above_chance"] | None, _flag("--scale")] = None,
-    seeds: Seeds = None,
-    lrs: Rates = None,
-    lr: Rate = None,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    max_length: MaxLength = None,
-    protocol: Annotated[Literal["paper", "tuned"] | None, _flag("--protocol")] = None,
-    frozen_dropout: FrozenDropout = False,
-    no_cache: NoCache = False,
-    cache_max_gb: CacheMaxGb = None,
-    threads: Threads = None,
-    workers: Workers = None,
-    device: Device = None,
+    ctx: typer.Context,
+    model: flags.Model,
+    task: flags.TaskName,
+    data: flags.Data = None,
+    dev: flags.Dev = None,
+    dev_share: flags.DevShare = None,
+    text: flags.TextColumn = None,
+    text_pair: flags.PairColumn = None,
+    label: flags.LabelColumn = None,
+    kind: flags.KindName = None,
+    metric: flags.Metric = None,
+    max_train: flags.MaxTrain = None,
+    max_dev: flags.MaxDev = None,
+    out: flags.Out = None,
+    frozen: Annotated[str | None, flag("--frozen")] = None,
+    keep: Annotated[list[float] | None, flag("--keep")] = None,
+    scale: Annotated[Literal["ratio", "ratio_above_chance"] | None, flag("--scale")] = None,
+    seeds: flags.Seeds = None,
+    lrs: flags.Rates = None,
+    lr: flags.Rate = None,
+    epochs: flags.Epochs = None,
+    batch_size: flags.BatchSize = None,
+    max_length: flags.MaxLength = None,
+    protocol: Annotated[Literal["paper", "tuned"] | None, flag("--protocol")] = None,
+    frozen_dropout: flags.FrozenDropout = False,
+    no_cache: flags.NoCache = False,
+    cache_max_gb: flags.CacheMaxGb = None,
+    threads: flags.Threads = None,
+    workers: flags.Workers = None,
+    device: flags.Device = None,
     rerun: Annotated[
-        Literal["only-missing", "always", "never"] | None, _flag("--rerun", said="which runs to do again")
+        Literal["only-missing", "always", "never"] | None, flag("--rerun", said="which runs to do again")
     ] = None,
-    dry_run: Annotated[bool, _flag("--dry-run", said="only tell runs, minutes and bytes")] = False,
-    as_json: AsJson = False,
+    dry_run: Annotated[bool, flag("--dry-run", said="only tell runs, minutes and bytes")] = False,
+    config: flags.Config = None,
+    as_json: flags.AsJson = False,
 ) -> None:
     """Line search, full model, every depth, several seeds; operating points."""
-    settings = _settings(locals())
+    settings = _settings(ctx, locals())
     _show_curve(model, task, settings, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def train(
-    model: Model,
-    task: TaskName,
-    frozen: Annotated[str, _flag("--frozen", said="how many layers to freeze, or `full`")],
-    save: Annotated[Path, _flag("--save", said="new folder for the model")],
-    data: Data = None,
-    dev: Dev = None,
-    dev_share: DevShare = None,
-    text: TextColumn = None,
-    text_pair: PairColumn = None,
-    label: LabelColumn = None,
-    kind: KindName = None,
-    metric: Metric = None,
-    max_train: MaxTrain = None,
-    max_dev: MaxDev = None,
-    out: Out = None,
-    seeds: Annotated[str | None, _flag("--seeds", said="the seed, e.g. `3,`; by default 0")] = None,
-    lrs: Rates = None,
-    lr: Annotated[float | None, _flag("--lr", said="learning rate; by default what the line search chooses")] = None,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    max_length: MaxLength = None,
-    frozen_dropout: FrozenDropout = False,
-    no_cache: NoCache = False,
-    cache_max_gb: CacheMaxGb = None,
-    threads: Threads = None,
-    workers: Workers = None,
-    device: Device = None,
-    as_json: AsJson = False,
+    ctx: typer.Context,
+    model: flags.Model,
+    task: flags.TaskName,
+    frozen: Annotated[str, flag("--frozen", said="how many layers to freeze, or `full`")],
+    save: Annotated[Path, flag("--save", said="new folder for the model")],
+    data: flags.Data = None,
+    dev: flags.Dev = None,
+    dev_share: flags.DevShare = None,
+    text: flags.TextColumn = None,
+    text_pair: flags.PairColumn = None,
+    label: flags.LabelColumn = None,
+    kind: flags.KindName = None,
+    metric: flags.Metric = None,
+    max_train: flags.MaxTrain = None,
+    max_dev: flags.MaxDev = None,
+    out: flags.Out = None,
+    seeds: Annotated[str | None, flag("--seeds", said="the seed, e.g. `3,`; by default 0")] = None,
+    lrs: flags.Rates = None,
+    lr: Annotated[float | None, flag("--lr", said="learning rate; by default what the line search chooses")] = None,
+    epochs: flags.Epochs = None,
+    batch_size: flags.BatchSize = None,
+    max_length: flags.MaxLength = None,
+    frozen_dropout: flags.FrozenDropout = False,
+    no_cache: flags.NoCache = False,
+    cache_max_gb: flags.CacheMaxGb = None,
+    threads: flags.Threads = None,
+    workers: flags.Workers = None,
+    device: flags.Device = None,
+    config: flags.Config = None,
+    as_json: flags.AsJson = False,
 ) -> None:
     """One model, as a folder that `from_pretrained`, `pipeline` and `frostline predict` open."""
-    settings = _settings(locals())
+    settings = _settings(ctx, locals())
     from frostline import api
 
     result = api.train(model, task, frozen=frozen, save=save, **settings)
@@ -174,11 +149,11 @@ def train(
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `frostline train --save` made")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or TSV with the texts")],
-    text: TextColumn = None,
-    text_pair: PairColumn = None,
-    format: Annotated[Literal["csv", "jsonl"], _flag("--format", said="csv or jsonl")] = "csv",  # noqa: A002
-    to: Annotated[Path | None, _flag("--to", said="write there instead of standard output")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSONL or Parquet with the texts")],
+    text: flags.TextColumn = None,
+    text_pair: flags.PairColumn = None,
+    format: Annotated[Literal["csv", "jsonl"], flag("--format", said="csv or jsonl")] = "csv",  # noqa: A002
+    to: Annotated[Path | None, flag("--to", said="write there instead of standard output")] = None,
 ) -> None:
     """The file's columns, then `prediction` and one `probability_<label>` a class."""
     from frostline.export import predict_file
@@ -192,7 +167,7 @@ def predict(
 
 
 @app.command()
-def layers(model: Model, as_json: AsJson = False) -> None:
+def layers(model: flags.Model, as_json: flags.AsJson = False) -> None:
     """The parameter table, and what each depth trains. The four models of the paper need no download."""
     from frostline.report.terminal import print_layers
     from frostline.stack.census import census
@@ -205,7 +180,7 @@ def layers(model: Model, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def tasks(as_json: AsJson = False) -> None:
+def tasks(as_json: flags.AsJson = False) -> None:
     """What is known, with metrics and columns."""
     from frostline import tasks as known_tasks
     from frostline.report.terminal import print_tasks
@@ -219,9 +194,9 @@ def tasks(as_json: AsJson = False) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, _flag("--out", said="folder of the runs")] = Path("runs/demo"),
-    workers: Workers = None,
-    as_json: AsJson = False,
+    out: Annotated[Path, flag("--out", said="folder of the runs")] = Path("runs/demo"),
+    workers: flags.Workers = None,
+    as_json: flags.AsJson = False,
 ) -> None:
     """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
     from frostline.demo import demo_curve, print_demo
@@ -259,9 +234,10 @@ def _end(curve: Curve) -> None:
         raise typer.Exit(EXIT_CRASHED_RUNS)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
+def _settings(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, by the names Python users know."""
-    apart = {"model", "task", "dry_run", "as_json", "no_cache", "frozen_dropout", "save"}
+    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache", "frozen_dropout", "save"}
+    apart |= flags.overruled(ctx)
     settings = {name: value for name, value in given.items() if name not in apart and value is not None}
     if given.get("no_cache"):
         settings["cache"] = False
@@ -301,19 +277,40 @@ def _dashed(arguments: Iterable[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = _dashed(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=_dashed(given) or ["--help"], prog_name="frostline", standalone_mode=False)
+        return _run(given)
     except FrostlineError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
-        return _fail(error.format_message(), EXIT_USAGE)
-    except Exception:  # noqa: BLE001 - the outer frame
+        return _fail(_library_line(error, given), EXIT_USAGE)
+    except SystemExit:  # what typer and rich make of a reader that went away, as in `| head`
+        return EXIT_READER_GONE
+    except Exception as error:  # noqa: BLE001 - the outer frame
+        if isinstance(error, OSError) and atomic.is_full(error):
+            return _fail(
+                f"{error.filename or 'the output'} cannot be written: {error.strerror}; make space", EXIT_USAGE
+            )
         traceback.print_exc()
         return _fail("this is a fault of frostline; please report it with the lines above", EXIT_BUG)
+
+
+def _run(given: list[str]) -> int:
+    code = app(args=given or ["--help"], prog_name="frostline", standalone_mode=False)
     if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
         return _fail("interrupted; finished runs are kept, the same command goes on from there", code)
     return code if isinstance(code, int) else 0
+
+
+def _library_line(error: typer.TyperException, given: list[str]) -> str:
+    """The library's line, with the nearest flag to an unknown one, or the value that was refused."""
+    if near := getattr(error, "possibilities", None):
+        return f"{error.message}.{suggestion(getattr(error, 'option_name', ''), near)}"
+    flag_names = getattr(getattr(error, "param", None), "opts", ())
+    words = [word for argument in given for word in argument.split("=", 1)]
+    refused = [value for name, value in itertools.pairwise(words) if name in flag_names]
+    line = error.format_message()
+    return f"{line} (given: {refused[-1]!r})" if refused and repr(refused[-1]) not in line else line
 
 
 def _fail(message: str, code: int) -> int:
@@ -323,4 +320,19 @@ def _fail(message: str, code: int) -> int:
 
 def entry() -> None:
     """What the `frostline` script calls."""
-    sys.exit(main())
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who called us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    sys.exit(_flushed(main()))
+
+
+def _flushed(code: int) -> int:
+    """The exit code, once all that was said has gone out."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try, and complain, again
+        if isinstance(error, BrokenPipeError):
+            return EXIT_READER_GONE
+        return _fail(f"the output cannot be written: {error.strerror}; send it elsewhere", EXIT_USAGE)
+    return code

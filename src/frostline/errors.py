@@ -15,6 +15,8 @@ EXIT_DATA = 3
 EXIT_MISSING_EXTRA = 4
 EXIT_CRASHED_RUNS = 5
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+"""what a shell shows where a pipe's reader ended first"""
 
 
 class FrostlineError(Exception):

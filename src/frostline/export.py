@@ -6,7 +6,10 @@ trained with, so that `predict` needs no flags.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,20 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from frostline import atomic
 from frostline.batches import encode
 from frostline.errors import DataError, UsageError
 from frostline.evaluate import predict
 from frostline.forward import Forward
+from frostline.keys import fingerprint_of_files
 from frostline.prefix import Split
 from frostline.records import RunResult
 from frostline.serial import Record
 from frostline.stack import Stack
-from frostline.stack.load import load_tokenizer, one_line_errors, quiet
+from frostline.stack.load import load_tokenizer, load_trained, quiet
 from frostline.tasks import Rows, read_columns
 
 _MANIFEST = "frostline.json"
@@ -79,8 +84,11 @@ class Manifest(Record):
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     """Writes the model, its tokenizer, its card and its manifest; the folder appears when it is whole."""
     check_new_folder(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+    with (
+        atomic.explained(f"--save {folder}"),
+        _io_errors(),
+        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name,
+    ):
         unfinished = Path(name) / folder.name
         with quiet():
             stack.model.save_pretrained(unfinished)
@@ -95,10 +103,53 @@ def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBa
     return folder
 
 
+@contextlib.contextmanager
+def _io_errors() -> Iterator[None]:
+    """What the weights' writer raises where it cannot write, as Python does."""
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+
+
+def keep_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> Path:
+    """The folder, below this one, that holds a model object with its tokenizer; made unless it is there.
+
+    It is named by its files, so that the same weights are found again and others never take their place.
+    """
+    tokenizer = tokenizer or _tokenizer_of(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _io_errors(), quiet(), tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
+        unfinished = Path(name) / "model"
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        kept = folder / fingerprint_of_files((path.name, path) for path in sorted(unfinished.iterdir()))
+        if not kept.is_dir():
+            unfinished.rename(kept)
+    return kept
+
+
+def _tokenizer_of(model: PreTrainedModel) -> PreTrainedTokenizerBase:
+    advice = "pass tokenizer=… beside it"
+    if not model.name_or_path:
+        raise UsageError(
+            f"the {type(model).__name__} was not loaded by a name, so its tokenizer is not known; {advice}"
+        )
+    try:
+        return load_tokenizer(model.name_or_path)
+    except (UsageError, DataError) as error:
+        raise UsageError(f"no tokenizer for the {type(model).__name__}: {error}; {advice}") from error
+
+
 def check_new_folder(folder: Path) -> None:
-    """Raises if there is something at the path that saving would overwrite."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--save {folder} is there already; give a new or empty folder")
+    """Raises if there is something at the path that saving would overwrite, or no folder can be made there."""
+    with atomic.explained(f"--save {folder}"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--save {folder} is there already; give a new or empty folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def predict_file(
@@ -110,8 +161,7 @@ def predict_file(
     manifest = _read_manifest(folder)
     columns = read_columns(file)
     texts, pairs = _texts(columns, manifest, text, text_pair, file)
-    with quiet(), one_line_errors(str(folder)):
-        model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    model = load_trained(folder)
     added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
     if taken := added & set(columns):
         raise UsageError(f"{file} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")

@@ -21,9 +21,12 @@ from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
 from frostline.records import CurveSpec, FolderIdentity, ResolvedCurve, RunSpec
-from frostline.stack.load import Pretrained, describe
+from frostline.stack.load import Pretrained, describe, unknown_share
 from frostline.store import Store
 from frostline.tasks import TaskData
+
+MOST_UNKNOWN = 0.5
+"""Largest share of unknown tokens that is trained on: above it there is nothing to learn from (TRAPS 31)."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,15 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
     task = tasks.resolve(request.task)
     data = tasks.load(task)
     pretrained = describe(request.model)
+    if command == "curve":
+        pretrained.check_depth()
     depths = _depths(request, pretrained.n_layers)
     max_length = min(request.max_length, pretrained.max_tokens)
     train, dev = (
         encode(rows, pretrained.tokenizer, max_length=max_length, pair_joiner=pretrained.pair_joiner)
         for rows in (data.train, data.dev)
     )
+    _check_known(train, pretrained)
     identity = FolderIdentity(
         model=request.model,
         model_fingerprint=pretrained.fingerprint,
@@ -105,6 +111,7 @@ def check(request: CurveSpec) -> None:
         *_at_least("batch_size", 1, [request.batch_size]),
         *_at_least("max_length", 3, [request.max_length]),
         *_at_least("threads", 1, [request.threads]),
+        *_at_most("threads", 1024, [request.threads]),
         *_at_least("seeds", 0, request.seeds),
     ]
     faults += [
@@ -122,8 +129,21 @@ def check(request: CurveSpec) -> None:
         raise UsageError.together(faults)
 
 
+def _check_known(train: Encoded, pretrained: Pretrained) -> None:
+    share = unknown_share(pretrained.tokenizer, train.tokens)
+    if share > MOST_UNKNOWN:
+        raise UsageError(
+            f"{share:.0%} of the training tokens are unknown to the tokenizer of {pretrained.name}; at most "
+            f"{MOST_UNKNOWN:.0%} may be: check its tokenizer files, or give a model for this language"
+        )
+
+
 def _at_least(name: str, lowest: int, values: Sequence[int]) -> list[str]:
     return [f"{name} is {value}; it must be at least {lowest}" for value in values if value < lowest]
+
+
+def _at_most(name: str, highest: int, values: Sequence[int]) -> list[str]:
+    return [f"{name} is {value}; it must be at most {highest}" for value in values if value > highest]
 
 
 def _depths(request: CurveSpec, n_layers: int) -> tuple[int, ...]:

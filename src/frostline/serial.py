@@ -94,6 +94,11 @@ def field_docs(record: type[Record]) -> Mapping[str, str]:
     return types.MappingProxyType(docs)
 
 
+def value_from_json(kind: Any, value: object, place: str) -> Any:
+    """A JSON value as one of this type; a DataError that names the place where it is of another."""
+    return _from_json(kind, value, place)
+
+
 def _to_json(value: object) -> Any:
     if isinstance(value, Record):
         return value.to_json()

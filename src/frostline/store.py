@@ -31,13 +31,12 @@ class Store:
     @classmethod
     def open(cls, folder: Path, identity: FolderIdentity) -> Store:
         """The store in a folder, made if it is not there; refused if it holds another model, task or data."""
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"--out {folder} is a file; give a folder")
+        with atomic.explained(f"--out {folder}"):
+            if folder.exists() and not folder.is_dir():
+                raise UsageError(f"--out {folder} is a file; give a folder")
+            folder.mkdir(parents=True, exist_ok=True)
         path = folder / "identity.json"
-        try:
-            atomic.write_new(path, _sealed(identity))
-        except OSError as error:
-            raise UsageError(f"--out {folder} cannot be written: {error.strerror}; give another folder") from error
+        atomic.write_new(path, _sealed(identity))
         kept = FolderIdentity.from_json(_opened(path))
         if kept.key != identity.key:
             raise UsageError(f"--out {folder} holds {kept.text}; this is {identity.text}. Give another --out folder")
@@ -85,9 +84,10 @@ class Store:
 
     def _move_aside(self, path: Path) -> None:
         aside = self.folder / "damaged"
-        aside.mkdir(exist_ok=True)
-        names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
-        path.rename(next(name for name in names if not name.exists()))
+        with atomic.explained(str(aside)):
+            aside.mkdir(exist_ok=True)
+            names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
+            path.rename(next(name for name in names if not name.exists()))
 
 
 def _sealed(record: Record) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from frostline import atomic
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
 from frostline.executors import Executor
 from frostline.executors.local import LocalProcesses
@@ -131,6 +133,8 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
     with _executor(request, options) as executor:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
         resolved = opened.resolved
+        settled = curve_config(resolved, options.out, max_cache_bytes=options.max_cache_bytes)
+        atomic.write(options.out / "curve.yaml", settled)
         for line in _plan_lines(opened):
             progress.note(line)
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)

@@ -57,7 +57,7 @@ def test_a_full_disk_leaves_the_old_files_and_no_rest(tmp_path: Path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UsageError, match="No space"):
         write_curve(make_curve().replace(task="other"), tmp_path)
     assert contents(tmp_path) == before
 
