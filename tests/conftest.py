@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,11 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 # No test asks the network. Before the libraries that read it are imported: they would try for half a minute.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Prefix states are kept for this session alone.
+os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
+atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)
 
-from commands import Finished, Toy, announced_rng, frostline
+from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from transformers import AutoModel
 import frostline
 from commands import ENVIRONMENT, N_RUNS, Finished, Toy, curve_numbers
 from frostline import api, tasks
+from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.export import predict_file
 from frostline.resolve import default_out
@@ -124,12 +125,13 @@ class TestRowsInMemory:
 
     def test_they_are_kept_once_by_their_content(self, tmp_path: Path) -> None:
         kept = self.source(frame(), tmp_path)
-        assert kept.parent == tmp_path / "data"
+        assert (kept.parent.parent, kept.name) == (tmp_path / "data", "data")
         assert [path.name for path in kept.iterdir()] == ["train.parquet"]
         before = (kept / "train.parquet").stat().st_ino
-        assert self.source(frame(), tmp_path, name="mine") == kept
+        assert self.source(frame(), tmp_path) == kept
         assert (kept / "train.parquet").stat().st_ino == before
         assert list(kept.parent.iterdir()) == [kept]
+        assert self.source(frame(), tmp_path, name="mine") == kept.parent / "mine"
         others = [frame(id=1), frame(47), frame().astype({"label": int}), frame().rename(columns={"id": "n"})]
         assert len({self.source(other, tmp_path) for other in (frame(), *others)}) == 5
 
@@ -149,7 +151,7 @@ class TestRowsInMemory:
         data = Dataset.from_dict(columns, features=classes)
         split = DatasetDict(train=data, validation=data.select([1, 0]), test=data)
         kept = self.source(split, tmp_path)
-        assert sorted(path.name for path in kept.iterdir()) == ["train.parquet", "validation.parquet"]
+        assert sorted(path.stem for path in kept.iterdir()) == ["test", "train", "validation"]
         found = tasks.load(tasks.parse(str(kept)))
         assert (found.label_names, found.dev.texts, found.dev.labels.tolist()) == (("zebra", "ant"), ["b", "a"], [1, 0])
         both = {"train": frame(), "dev": frame(10)}
@@ -159,12 +161,49 @@ class TestRowsInMemory:
         kept = self.source({"train": frame(), "test": frame(10)}, tmp_path)
         found = tasks.load(tasks.parse(str(kept)))
         assert len(found.train) + len(found.dev) == 48
-        assert any("'test' is left alone" in notice for notice in found.notices)
+        assert any("splits left alone: test;" in notice for notice in found.notices)
         assert len(tasks.load(tasks.parse(str(kept), dev="test")).dev) == 10
+
+    def test_every_split_can_be_named_as_dev(self, tmp_path: Path) -> None:
+        data = {"train": frame(), "validation": frame(8), "test": frame(10), "eval": frame(12)}
+        kept = self.source(data, tmp_path)
+        found = {dev: len(tasks.load(tasks.parse(str(kept), dev=dev)).dev) for dev in (None, "test", "eval")}
+        assert found == {None: 8, "test": 10, "eval": 12}
+        assert self.source(dict(reversed(data.items())), tmp_path) == kept
+
+    def test_the_settled_request_takes_them_back(
+        self, toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "out"
+        settings: dict[str, Any] = {"seeds": 1, "lr": 1e-3, "epochs": 1, "frozen": "3", "workers": 1, "out": out}
+        first = frostline.curve(str(toy.model), frame(), name="mine", **settings)
+        capfd.readouterr()
+        assert main(["curve", "--config", str(out / "curve.yaml"), "--rerun", "never", "--json"]) == 0
+        again = json.loads(capfd.readouterr().out)
+        assert (again["task"], again["runs"]) == ("mine", {"done": 0, "reused": first.runs.done, "crashed": 0})
+        # The folder's name is all that carries the task's: under another one its runs are not these.
+        (kept,) = (out / "data").glob("*/mine")
+        written = (out / "curve.yaml").read_text()
+        (out / "curve.yaml").write_text(written.replace(str(kept), str(kept.rename(kept.with_name("other")))))
+        assert main(["curve", "--config", str(out / "curve.yaml"), "--rerun", "never", "--json"]) == 2
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"name": "../up"}, {"name": ".."}, {"name": ""}, {"name": 3}, {"epochs": 0}, {"epochs": "3"},
+            {"rerun": "nver"}, {"rerun": 3}, {"workers": "2"}, {"workers": 1.5}, {"tokenizer": "x"},
+            {"learning_rates": (1e-3,)}, {"source": "x"}, {"n_workers": 1}, {"max_cache_bytes": 1}, {"task": "x"},
+        ],
+    )  # fmt: skip
+    def test_nothing_is_written_for_a_request_that_is_refused(self, settings: dict[str, Any], tmp_path: Path) -> None:
+        with pytest.raises(UsageError):
+            self.source(frame(), tmp_path, **settings)
+        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
         ("data", "message"),
         [
+            ({"train": frame(), "a/b": frame()}, "the split 'a/b' cannot be that of a file"),
             ([1, 2], "is a builtins.list; give a pandas DataFrame"),
             (None, "is a builtins.NoneType"),
             ({"train": frame(), "dev": "dev.csv"}, r"\(dev\) is a builtins.str"),
@@ -193,9 +232,9 @@ class TestRowsInMemory:
 
     def test_a_model_trained_on_them_predicts_files_of_any_format(self, toy: Toy, tmp_path: Path) -> None:
         saved = tmp_path / "saved"
-        settings: dict[str, Any] = {"lr": 1e-2, "epochs": 1, "out": tmp_path / "out"}
+        settings: dict[str, Any] = {"lr": 1e-2, "epochs": 1, "out": tmp_path / "out", "seeds": "3,"}
         result = api.train(str(toy.model), frame(), frozen=3, save=saved, **settings)
-        assert (result.spec.task.name, result.label_names) == ("data", ("false", "true"))
+        assert (result.spec.task.name, result.spec.seed, result.label_names) == ("data", 3, ("false", "true"))
         data = frame(6)
         data.to_csv(tmp_path / "new.csv", index=False)
         data.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
@@ -207,6 +246,13 @@ class TestRowsInMemory:
             rows = list(predict_file(saved, tmp_path / f"new.{suffix}"))
             assert [row["probability_true"] for row in rows] == wanted
             assert [row["id"] for row in rows] == [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("seeds", ["3", 2, "0,1", (4, 5), []])
+def test_train_takes_one_seed(seeds: Any, toy: Toy, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train makes one model.* --seeds 3, for seed 3"):
+        api.train(str(toy.model), frame(), frozen=3, save=tmp_path / "saved", seeds=seeds, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestModelInMemory:

@@ -281,15 +281,6 @@ def test_an_r2_below_zero_leaves_both_scales_null() -> None:
     assert good.full.ratio == good.full.ratio_above_chance == 1.0
 
 
-def test_runs_from_before_a_metric_was_added_keep_what_they_share() -> None:
-    old, new = make_result(None, 0, 0.8), make_result(None, 1, 0.8)
-    new = new.replace(metrics={**new.metrics, "macro_f1": 0.7})
-    both = Replicates(specs=[old.spec, new.spec], results=[old, new])
-    assert list(_build(both, {}).full.other_metrics) == ["f1"]
-    alone = Replicates(specs=[new.spec], results=[new])
-    assert list(_build(alone, {}).full.other_metrics) == ["f1", "macro_f1"]
-
-
 def test_the_same_runs_give_the_same_record() -> None:
     scores = [0.8, 0.7, 0.75, 0.9, 0.6, 0.65, 0.7]
     assert make_curve(scores, {2: scores[::-1]}) == make_curve(scores, {2: scores[::-1]})

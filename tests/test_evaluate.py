@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from frostline.errors import FrostlineError
 from frostline.evaluate import predict, scores
 from frostline.forward import Forward
-from frostline.prefix import PrefixMemory, Split
+from frostline.prefix import Split, compute_states
 from frostline.stack import Stack
 from frostline.testing import Family
 from tiny import BASIC, TEETH, Case
@@ -57,7 +57,7 @@ def test_predictions_of_some_rows_are_in_the_order_asked_for(family: Family) -> 
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_predictions_from_kept_states_are_the_same(family: Family, is_packed: bool) -> None:
     stack, encoded = _forward(family).stack, Case(family).encoded(N_ROWS)
-    kept = PrefixMemory(2**30).states(encoded, "m", 1, lambda: stack)
+    kept = compute_states(stack, encoded, 1)
     from_states = predict(Forward(stack, 1, is_packed=is_packed), Split(encoded, kept))
     assert np.abs(from_states - predict(Forward(stack), Split(encoded))).max() < 1e-4
 

@@ -268,6 +268,50 @@ def _trace(model: PreTrainedModel) -> dict[str, object]:
     }
 
 
+class _Interrupted(Burrow):
+    """Somebody presses Ctrl-C in its n-th pass."""
+
+    passes_left = 0
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+        if self.passes_left == 0:
+            raise KeyboardInterrupt
+        self.passes_left -= 1
+        return super().forward(input_ids, attention_mask)
+
+
+def _interrupted() -> _Interrupted:
+    model = _Interrupted(BurrowConfig(pad_token_id=0))
+    model.train()
+    model.slope.requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    return model
+
+
+def test_a_freeze_that_is_interrupted_leaves_no_half_of_it() -> None:
+    whole = _interrupted()
+    whole.passes_left = 1000
+    frostline.freeze(whole, 2)
+    for passes in range(1000 - whole.passes_left):
+        model = _interrupted()
+        before, model.passes_left = _trace(model), passes
+        with pytest.raises(KeyboardInterrupt):
+            frostline.freeze(model, 2)
+        assert {**_trace(model), "attributes": None} == {**before, "attributes": None}
+        assert not any("train" in module.__dict__ for module in model.modules())
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_freeze_whose_weights_cannot_be_hashed_leaves_no_half_of_it() -> None:
+    model = _interrupted()
+    model.passes_left, model.depth_marks = 1000, torch.eye(2).to_sparse()
+    before = _trace(model)
+    with pytest.raises(RuntimeError, match="memory format"):
+        frostline.freeze(model, 2)
+    assert _trace(model) == before
+
+
 _CALLS = st.lists(st.tuples(st.sampled_from(["", "bert.encoder.layer.0", "bert.embeddings", "bert"]), st.booleans()))
 
 

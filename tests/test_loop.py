@@ -20,7 +20,7 @@ from frostline import strategies
 from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
 from frostline.loop import Descent, DivergedError, _rate_share, loss_of
-from frostline.prefix import PrefixMemory, Split, States
+from frostline.prefix import Split, States, compute_states
 from frostline.records import Kind, Plan, RunResult, RunSpec, TaskSpec
 from frostline.run import Runner, seed_for
 from frostline.stack import FrozenMovedError, Stack
@@ -57,7 +57,7 @@ def _step_losses(
     stack, encoded = case.stack(dropout=dropout), case.encoded(N_ROWS)
     if spec.layout == "packed":
         stack.allow_packing()
-    states = PrefixMemory(2**30).states(encoded, "m", depth, lambda: stack) if spec.is_cached else None
+    states = compute_states(stack, encoded, depth) if spec.is_cached else None
     if states is not None and change is not None:
         states = change(states, encoded.labels.astype(np.int64))
     split = Split(encoded, states)

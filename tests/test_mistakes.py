@@ -110,6 +110,8 @@ QUERY = "encoder.layer.1.attention.self.query.weight"
 NO_LAYER_2 = with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if ".layer.2." in name])
 TENSORS = "its weights do not fit its configuration"
 
+LIMIT_2 = '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2, "pad_token": "[PAD]"}'
+
 MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "an empty folder": (without("*"), 3, ("no config.json", "save_pretrained")),
     "no config": (without("config.json"), 3, ("no config.json",)),
@@ -139,6 +141,11 @@ MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "another architecture": (configured(model_type="gpt2"), 3, (TENSORS, "of 38 tensors", "38 are missing")),
     "a broken tokenizer": (written("tokenizer.json", "{"), 3, ("no usable tokenizer",)),
     "a tokenizer too large": (configured(vocab_size=10), 2, ("20 tokens", "embeddings for 10", "do not fit")),
+    "quantized weights": (configured(quantization_config={"quant_method": "gptq", "bits": 4}), 3, ("GPTQ",)),
+    "an attention that is not installed": (configured(attn_implementation="flash_attention_2"), 3,
+        ("FlashAttention2", "installed")),
+    "a tokenizer's limit below all texts": (written("tokenizer_config.json", LIMIT_2), 3,
+        ("model_max_length", "is 2", "at least 3")),
     "a PEFT adapter": (only("adapter_config.json", '{"base_model_name_or_path": "bert-base-cased"}'), 3,
         ("a PEFT adapter of bert-base-cased", "merge")),
     "a sentence-transformers folder": (only("0_Transformer/config.json", '{"model_type": "bert"}'), 3,
@@ -204,6 +211,11 @@ def test_the_head_may_be_missing_or_another(toy: Toy, tmp_path: Path) -> None:
     NO_LAYER_2(model)
     with pytest.raises(DataError, match="16 are missing"):
         describe(str(model))
+
+
+def test_a_file_and_what_is_no_name_at_all_are_told_to_layers_too(toy: Toy, capfd: pytest.CaptureFixture[str]) -> None:
+    check_one_line(main(["layers", f"{toy.model}/config.json"]), 2, ("it is a file", "give the folder"), capfd)
+    check_one_line(main(["layers", "x" * 5000]), 2, ("no usable model", "File name too long"), capfd)
 
 
 def test_predictions_need_a_trained_head(toy: Toy, capfd: pytest.CaptureFixture[str]) -> None:

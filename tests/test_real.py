@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from frostline import tasks
 from frostline.batches import Batch, Encoded, encode, make_batch
 from frostline.forward import Forward
-from frostline.prefix import PrefixMemory, Split, States
+from frostline.prefix import Split, States, compute_states
 from frostline.records import RunSpec
 from frostline.stack import Stack
 from frostline.stack.load import load_model, load_tokenizer
@@ -98,9 +98,8 @@ def test_packed_and_padded_answer_alike_from_every_depth(
 ) -> None:
     packable = _stack(model, is_packed=True)
     assert packable.can_read_one_token
-    memory = PrefixMemory(2**30)
     for depth in (None, *DEPTHS):
-        kept = None if depth is None else memory.states(encoded, "m", depth, lambda: packable)
+        kept = None if depth is None else compute_states(packable, encoded, depth)
         for split in (Split(encoded), Split(encoded, kept)):
             for stack, is_packed in ((plain, False), (packable, True)):
                 logits = Forward(stack, depth, is_packed=is_packed).logits(batch, split)
@@ -135,12 +134,12 @@ def test_cached_and_uncached_steps_differ_by_float_noise(
     model: str, plain: Stack, encoded: Encoded, is_packed: bool
 ) -> None:
     """AdamW and dropout on, the way a real run goes."""
-    states = PrefixMemory(2**30).states(encoded, "m", 4, lambda: plain)
+    states = compute_states(plain, encoded, 4)
     cached = _step_losses(model, encoded, _spec(is_cached=True, is_packed=is_packed), states)
     uncached = _step_losses(model, encoded, _spec(is_cached=False, is_packed=is_packed), None)
     assert len(cached) == 8
     assert np.abs(cached - uncached).max() < 1e-4
     # Twin: the states of another depth.
-    shallower = PrefixMemory(2**30).states(encoded, "m", 3, lambda: plain)
+    shallower = compute_states(plain, encoded, 3)
     wrong = _step_losses(model, encoded, _spec(is_cached=True, is_packed=is_packed), shallower)
     assert np.abs(wrong - uncached).max() > TEETH

@@ -30,7 +30,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from frostline.run import Runner
 from frostline.stack import NoDepthError, Stack
-from frostline.stack.load import quiet
+from frostline.stack.load import load_model, quiet
+from frostline.stack.structure import probed_tokens
 from frostline.testing import Family, make_spec, make_stack, make_task, make_tokenizer
 from tiny import BASIC, TEETH, Case, distance
 
@@ -157,6 +158,85 @@ def test_a_model_never_seen_before_is_trained_from_its_folder(strategy: str, tmp
     assert losses[0][1] < losses[0][0]
 
 
+@pytest.mark.usefixtures("_burrow_is_known")
+def test_a_head_that_no_bare_model_stands_below_is_drawn_alone(tmp_path: Path) -> None:
+    stack = _burrow()
+    assert stack.model.base_model is stack.model
+    with quiet():
+        stack.model.save_pretrained(tmp_path)
+    saved = dict(stack.model.named_parameters())
+    zero, one, again = (
+        dict(load_model(str(tmp_path), head_seed=seed, label_names=("bad", "good"), pad_token_id=0).named_parameters())
+        for seed in (0, 1, 0)
+    )
+    for name in saved:
+        assert torch.equal(zero[name], again[name])
+        assert torch.equal(zero[name], saved[name]) == (name not in stack.structure.above_parameters)
+    assert not torch.equal(zero["lookout.weight"], one["lookout.weight"])
+
+
+def test_a_pad_token_among_the_probed_ones_is_left_out() -> None:
+    stack = make_stack("gpt2")
+    for pad in (None, 3, 4, 5, 9):
+        stack.model.config.pad_token_id = pad
+        assert pad not in probed_tokens(stack.model, 8).tolist()
+        assert len(set(probed_tokens(stack.model, 8).tolist())) == (2 if pad in (3, 4, 5) else 3)
+        if pad is not None:  # without one the library's head takes no batch
+            Stack(stack.model).check_depths()
+
+
+class _Failing(Burrow):
+    """Raises in its n-th pass."""
+
+    error: BaseException
+    passes_left = 0
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
+        self.passes_left -= 1
+        if self.passes_left < 0:
+            raise self.error
+        return super().forward(input_ids, attention_mask)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes", "raised"),
+    [
+        (RuntimeError("no\nsuch\x1b token"), 0, NoDepthError),
+        (RuntimeError("a slip of ours"), 1, RuntimeError),
+        (torch.OutOfMemoryError("CUDA out of memory"), 0, torch.OutOfMemoryError),
+    ],
+)
+def test_only_a_model_that_answers_no_row_is_said_to(
+    error: BaseException, passes: int, raised: type[BaseException]
+) -> None:
+    model = _Failing(BurrowConfig())
+    model.error, model.passes_left = error, passes
+    with pytest.raises(raised) as seen:
+        _ = Stack(model).structure
+    assert type(seen.value) is raised
+    assert raised is not NoDepthError or "does not answer a row of two tokens (no such token)" in str(seen.value)
+
+
+def test_layers_in_no_list_are_not_said_to_share_their_weights() -> None:
+    model = make_stack("bert").model
+    model.bert.encoder.layer = nn.Sequential(*model.bert.encoder.layer)
+    with pytest.raises(NoDepthError, match="no list of like layers: they are of several kinds, or kept in something"):
+        _ = Stack(model).structure
+
+
+class _Shallow(Burrow):
+    """Never goes down to its galleries."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return SequenceClassifierOutput(logits=self.lookout((self.mouth(input_ids) * real[..., None]).sum(1)))
+
+
+def test_layers_that_are_never_called_are_told() -> None:
+    with pytest.raises(NoDepthError, match="it answers without a call of the last of its layers"):
+        _ = Stack(_Shallow(BurrowConfig())).structure
+
+
 class _Leaky(Gallery):
     """Depends on more than its state: on how often layers like it were called."""
 
@@ -225,6 +305,13 @@ def test_a_model_without_a_depth_is_refused_with_the_reason(name: str) -> None:
         assert reason in str(seen.value)
         assert "use a model" in str(seen.value)
         assert "\n" not in str(seen.value)
+
+
+def test_a_stack_that_was_cut_is_told_apart_from_a_shared_one() -> None:
+    stack = make_stack("bert", n_layers=4)
+    stack.model.bert.encoder.layer = stack.model.bert.encoder.layer[:2]
+    with pytest.raises(NoDepthError, match="counts 4 layers, which no list holds: correct config"):
+        _ = stack.structure
 
 
 @torch.no_grad()

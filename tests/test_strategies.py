@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from frostline import strategies, tasks
 from frostline.forward import Forward
 from frostline.loop import Descent, Training
-from frostline.prefix import PrefixMemory, Split
+from frostline.prefix import Split, compute_states
 from frostline.records import RunSpec
 from frostline.stack import Stack
 from frostline.strategies import Freeze, Full, Layers, Strategy
@@ -104,7 +104,7 @@ def test_cached_computed_and_plain_training_agree(strategy: Strategy, family: Fa
     plain = _losses(stack, strategy, split, depth=None)
     if depth is None:
         return
-    states = PrefixMemory(2**30).states(split.encoded, "m", depth, lambda: _stack(family, dropout=0.0))
+    states = compute_states(_stack(family, dropout=0.0), split.encoded, depth)
     computed = _losses(_stack(family, dropout=0.0), strategy, split, depth=depth)
     cached = _losses(_stack(family, dropout=0.0), strategy, Split(split.encoded, states), depth=depth)
     assert np.abs(computed - plain).max() < 1e-4

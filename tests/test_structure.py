@@ -16,9 +16,8 @@ PACKAGE = Path(frostline.__file__).parent
 
 # The reading order: a module imports only modules above it. The README's "What's where" is the same list.
 ORDER = (
-    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "tasks", "atomic", "config", "flags",
-    "store",
-    "analysis", "report",
+    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "atomic", "tasks", "config", "flags",
+    "store", "cache", "analysis", "report",
     "stack", "batches", "strategies", "freezing", "prefix", "forward", "evaluate", "loop", "meter", "run", "resolve",
     "executors", "sweep", "estimate", "export", "testing", "api", "demo", "cli", "__main__",
 )  # fmt: skip

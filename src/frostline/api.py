@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, final
@@ -15,16 +16,16 @@ from transformers import PreTrainedModel
 from frostline import atomic, tasks
 from frostline.analysis import Curve
 from frostline.config import train_config
-from frostline.errors import DataError, UsageError, check_between, suggestion
+from frostline.errors import DataError, UsageError, check_between, check_choice, suggestion
 from frostline.estimate import Estimate, estimate
-from frostline.export import check_new_folder, keep_pretrained, save_model
+from frostline.export import check_new_folder, save_model, write_pretrained
 from frostline.records import CurveSpec, RunResult, RunSpec, TaskSpec
 from frostline.report.files import write_curve, write_report
 from frostline.report.progress import Progress, make_progress
-from frostline.resolve import Opened, default_out, open_curve
+from frostline.resolve import Opened, check, default_out, open_curve
 from frostline.run import Runner
 from frostline.strategies import Freeze, Full
-from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
+from frostline.sweep import Rerun, SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
 
 # Far above all that is sensible; a slip of the keyboard should not fill the memory.
 _MOST_LAYERS, _MOST_SEEDS = 10_000, 10_000
@@ -76,6 +77,8 @@ def train(
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names; without `lr` the rate is the line search's.
     """
+    if settings.get("seeds") is not None:
+        settings["seeds"] = _one_seed(settings["seeds"])
     if str(frozen) != "full" and not str(frozen).isdecimal():
         raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
     depth = None if str(frozen) == "full" else int(frozen)
@@ -90,15 +93,15 @@ def train(
         limit = options.max_cache_bytes
         settled = train_config(opened.resolved, options.out, spec, save=Path(save), max_cache_bytes=limit)
         atomic.write(options.out / "train.yaml", settled)
-        return _train_and_save(spec, opened, told, Path(save))
+        return _train_and_save(spec, opened, Runner(limit), told, Path(save))
 
 
-def _train_and_save(spec: RunSpec, opened: Opened, told: Progress, save: Path) -> RunResult:
+def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:
     cost = units(spec, opened.resolved.n_layers)
     told.note(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
     told.start(cost, [label(spec)])
     told.run_started(label(spec))
-    result, stack = Runner().train(spec, lambda record: Teller(told).epoch(spec, record))
+    result, stack = runner.train(spec, lambda record: Teller(told).epoch(spec, record))
     told.run_finished(label(spec), cost, result.cost.seconds, result.score)
     opened.store.put(result)
     save_model(result, stack, opened.pretrained.tokenizer, save)
@@ -111,21 +114,37 @@ def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[Curve
     tokenizer = given.pop("tokenizer", None)
     if "lr" in given and "lrs" in given:
         raise UsageError("lr and lrs are both given; lr is one rate without a search, lrs are those to search")
+    if tokenizer is not None and not isinstance(model, PreTrainedModel):
+        raise UsageError(f"tokenizer is for a model object; that of {model} is found by its name")
+    if unknown := [name for name in given if name not in _SETTINGS]:
+        raise UsageError(f"unknown setting {unknown[0]!r}.{suggestion(unknown[0], sorted(_SETTINGS))}")
     plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
-    of_task = {name: plain.pop(name) for name in _names(TaskSpec) if name in plain}
-    of_curve = {name: plain.pop(name) for name in _names(CurveSpec) if name in plain}
-    of_sweep = {name: plain.pop(name) for name in _names(SweepOptions) if name in plain}
-    if plain:
-        known = [*_names(TaskSpec), *_names(CurveSpec), *_names(SweepOptions), *_READERS]
-        unknown = next(iter(plain))
-        raise UsageError(f"unknown setting {unknown!r}.{suggestion(unknown, known)}")
-    of_task.setdefault("name", tasks.parse(str(task)).name if isinstance(task, str | Path) else "data")
-    out = of_sweep.setdefault("out", default_out(_called(model), of_task["name"]))
+    of_task, of_curve, of_sweep = (
+        {name: plain[name] for name in _names(record) if name in plain}
+        for record in (TaskSpec, CurveSpec, SweepOptions)
+    )
+    request = _typed(CurveSpec(model=_called(model), task=_task_spec(task, of_task), **of_curve))
+    check(request)
+    options = SweepOptions(**{"out": default_out(request.model, request.task.name)} | of_sweep)
+    return _with_files(request, model, tokenizer, task, options.out), options
+
+
+def _task_spec(task: Any, of_task: dict[str, Any]) -> TaskSpec:
+    """The spec of a task; that of rows is still without its source."""
+    if isinstance(task, str | Path):
+        return tasks.parse(str(task), **of_task)
+    return TaskSpec(**{"name": "data", "source": None, "data": None, "dev": None} | of_task)
+
+
+def _with_files(request: CurveSpec, model: Any, tokenizer: Any, task: Any, out: Path) -> CurveSpec:
+    """The request with rows and a model object, where they are given as such, in files below the out folder."""
     with atomic.explained(str(out)):
-        source = str(task if isinstance(task, str | Path) else tasks.keep(task, out / "data"))
-        folder = _named_or_kept(model, tokenizer, out / "model")
-    request = CurveSpec(model=folder, task=tasks.parse(source, **of_task), **of_curve)
-    return _typed(request), SweepOptions(**of_sweep)
+        if not isinstance(task, str | Path):
+            rows = tasks.write_rows(task, out / "data", request.task.name)
+            request = request.replace(task=request.task.replace(source=str(rows)))
+        if isinstance(model, PreTrainedModel):
+            request = request.replace(model=str(write_pretrained(model, tokenizer, out / "model")))
+    return request
 
 
 def _typed(request: CurveSpec) -> CurveSpec:
@@ -142,15 +161,6 @@ def _called(model: Any) -> str:
         return Path(model.name_or_path).name or str(model.config.model_type)
     if not isinstance(model, str | Path):
         raise UsageError(f"the model is a {type(model).__name__}; give a Hub name, a folder, or a transformers model")
-    return str(model)
-
-
-def _named_or_kept(model: Any, tokenizer: Any, folder: Path) -> str:
-    """The model's name or folder; that of an object is below `folder`."""
-    if isinstance(model, PreTrainedModel):
-        return str(keep_pretrained(model, tokenizer, folder))
-    if tokenizer is not None:
-        raise UsageError(f"tokenizer is for a model object; that of {model} is found by its name")
     return str(model)
 
 
@@ -200,6 +210,16 @@ def _one_rate(value: str | float | Iterable[float]) -> tuple[float, ...]:
     return rates
 
 
+def _one_seed(value: str | int | Iterable[int]) -> tuple[int, ...]:
+    seeds = read_seeds(value)
+    if len(seeds) != 1:
+        raise UsageError(
+            f"train makes one model; seeds is {value!r:.80}, which is {len(seeds)} of them; "
+            "give one, with a comma after it: e.g. --seeds 3, for seed 3"
+        )
+    return seeds
+
+
 def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ...]:
     parts: Iterable[Any]
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | float) else value
@@ -228,6 +248,16 @@ def _cache_bytes(value: float) -> int:
     return int(value * 2**30)
 
 
+def _n_workers(value: object) -> int:
+    if not isinstance(value, int):
+        raise UsageError(f"workers is {value!r:.80}; give a whole number")
+    return value
+
+
+def _rerun(value: object) -> str:
+    return check_choice("rerun", str(value), typing.get_args(Rerun))
+
+
 def _names(record: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(record)]
 
@@ -242,4 +272,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "keep": read_shares,
     "out": Path,
     "cache_max_gb": _cache_bytes,
+    "workers": _n_workers,
+    "rerun": _rerun,
 }
+
+_SETTINGS = {*_names(TaskSpec), *_names(CurveSpec), *_READERS} - {"source", "model", "task", "learning_rates"}

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file or a folder whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def write(path: Path, text: str) -> Path:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync(path.parent)
     return path
 
 
@@ -50,8 +51,23 @@ def write_new(path: Path, text: str) -> bool:
             return False
         finally:
             temporary.unlink()
-        _sync_folder(path.parent)
+        sync(path.parent)
     return True
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder to be filled; it appears at `path` when the block ends well, unless one is there by then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as private:
+        unfinished = Path(private) / path.name  # the outer one is for our eyes only, and would stay so
+        unfinished.mkdir()
+        yield unfinished
+        try:
+            unfinished.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
 
 def _remedy(error: OSError) -> str:
@@ -73,8 +89,9 @@ def _written_beside(path: Path, text: str) -> Path:
     return temporary
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Has what was written to a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -18,7 +18,7 @@ _LIBRARIES = ("frostline", "torch", "transformers", "tokenizers", "safetensors",
 def circumstances(device: str, command: tuple[str, ...] | None = None) -> Circumstances:
     """What is true here and now."""
     return Circumstances(
-        versions=_versions(),
+        versions=versions(),
         hardware={**_hardware(), "device": device},
         command=tuple(sys.argv) if command is None else command,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -31,7 +31,8 @@ def n_cores() -> int:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of Python and the libraries that compute."""
     installed = {name: metadata.version(name) for name in _LIBRARIES}
     return {"python": platform.python_version(), **installed}
 

@@ -85,6 +85,7 @@ def curve(
     protocol: Annotated[Literal["paper", "tuned"] | None, flag("--protocol")] = None,
     frozen_dropout: flags.FrozenDropout = False,
     no_cache: flags.NoCache = False,
+    cache_dtype: flags.CacheDtype = None,
     cache_max_gb: flags.CacheMaxGb = None,
     threads: flags.Threads = None,
     workers: flags.Workers = None,
@@ -127,6 +128,7 @@ def train(
     max_length: flags.MaxLength = None,
     frozen_dropout: flags.FrozenDropout = False,
     no_cache: flags.NoCache = False,
+    cache_dtype: flags.CacheDtype = None,
     cache_max_gb: flags.CacheMaxGb = None,
     threads: flags.Threads = None,
     workers: flags.Workers = None,
@@ -138,7 +140,7 @@ def train(
     settings = _settings(ctx, locals())
     from frostline import api
 
-    result = api.train(model, task, frozen=frozen, save=save, **settings)
+    result = api.train(model, task, **settings)
     if as_json:
         _print_json(result.to_json())
     else:
@@ -192,6 +194,38 @@ def tasks(as_json: flags.AsJson = False) -> None:
         print_tasks(_console(), [(task.name, task.kind, task.metrics, task.columns) for task in found])
 
 
+caches = typer.Typer(help="What frozen layers put out, kept on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
+app.add_typer(caches, name="cache")
+
+
+@caches.command("ls")
+def cache_ls(as_json: flags.AsJson = False) -> None:
+    """What is kept, and how large it is."""
+    from frostline.cache import Cache, default_folder
+    from frostline.report.terminal import print_cache
+
+    cache = Cache(default_folder())
+    entries = cache.entries()
+    if as_json:
+        _print_json({"folder": str(cache.folder), "entries": [entry.to_json() for entry in entries]})
+    else:
+        print_cache(_console(), str(cache.folder), entries)
+
+
+@caches.command("rm")
+def cache_rm(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a model or task; without it, everything")
+    ] = None,
+) -> None:
+    """Removes what is kept of a model or task, or everything; it is computed again when it is needed."""
+    from frostline.cache import Cache, default_folder
+    from frostline.report import text
+
+    n_bytes = Cache(default_folder()).remove(name)
+    _console().print(f"{text.size(n_bytes)} removed", highlight=False)
+
+
 @app.command()
 def demo(
     out: Annotated[Path, flag("--out", said="folder of the runs")] = Path("runs/demo"),
@@ -236,15 +270,13 @@ def _end(curve: Curve) -> None:
 
 def _settings(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, by the names Python users know."""
-    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache", "frozen_dropout", "save"}
+    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache", "frozen_dropout"}
     apart |= flags.overruled(ctx)
     settings = {name: value for name, value in given.items() if name not in apart and value is not None}
     if given.get("no_cache"):
         settings["cache"] = False
     if given.get("frozen_dropout"):
         settings["frozen_dropout"] = True
-    if "save" in given:
-        settings.pop("frozen", None)
     return settings
 
 
@@ -284,13 +316,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         return _fail(_library_line(error, given), EXIT_USAGE)
-    except SystemExit:  # what typer and rich make of a reader that went away, as in `| head`
+    except SystemExit as error:
+        if error.code != 1:  # what typer and rich make of a reader that went away, as in `| head`
+            raise
         return EXIT_READER_GONE
     except Exception as error:  # noqa: BLE001 - the outer frame
-        if isinstance(error, OSError) and atomic.is_full(error):
-            return _fail(
-                f"{error.filename or 'the output'} cannot be written: {error.strerror}; make space", EXIT_USAGE
-            )
+        if isinstance(error, OSError) and (error.filename or atomic.is_full(error)):
+            return _fail(_system_line(error), EXIT_USAGE)
         traceback.print_exc()
         return _fail("this is a fault of frostline; please report it with the lines above", EXIT_BUG)
 
@@ -300,6 +332,12 @@ def _run(given: list[str]) -> int:
     if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
         return _fail("interrupted; finished runs are kept, the same command goes on from there", code)
     return code if isinstance(code, int) else 0
+
+
+def _system_line(error: OSError) -> str:
+    """What the system says of a file or folder: no space, no right, a name too long."""
+    remedy = "make space" if atomic.is_full(error) else "give another"
+    return f"{str(error.filename or 'the output')[:200]}: {error.strerror}; {remedy}"
 
 
 def _library_line(error: typer.TyperException, given: list[str]) -> str:

@@ -83,12 +83,13 @@ def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int) -> dict[s
         {"model": resolved.asked.model, "task": task.source or task.name, "out": str(out)}
         | {name.replace("_", "-"): getattr(task, name) for name in of_task if getattr(task, name) is not None}
         | {name.replace("_", "-"): getattr(base, name) for name in of_run}
-        | {"no-cache": not resolved.is_cached, "cache-max-gb": max_cache_bytes / 2**30}
+        | {"no-cache": not resolved.is_cached, "cache-dtype": resolved.asked.cache_dtype}
+        | {"cache-max-gb": max_cache_bytes / 2**30}
     )
 
 
 def _written(command: str, settings: dict[str, object]) -> str:
-    listed = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
+    listed = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=1000)
     return f"# `frostline {command}` with everything settled; `frostline {command} --config` takes it back.\n{listed}"
 
 

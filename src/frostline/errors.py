@@ -18,6 +18,8 @@ EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """what a shell shows where a pipe's reader ended first"""
 
+_NAMED = 3
+
 
 class FrostlineError(Exception):
     """Anything frostline can explain in one line."""
@@ -62,6 +64,18 @@ def suggestion(given: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known name, or nothing."""
     near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def one_line(error: BaseException, at_most: int = 300) -> str:
+    """What a library's error says, in one line that can be printed."""
+    said = "".join(character if character.isprintable() else " " for character in str(error))
+    return " ".join(said.split())[:at_most]
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def check_choice(name: str, given: str, known: Iterable[str]) -> str:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,12 +83,7 @@ class Manifest(Record):
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     """Writes the model, its tokenizer, its card and its manifest; the folder appears when it is whole."""
     check_new_folder(folder)
-    with (
-        atomic.explained(f"--save {folder}"),
-        _io_errors(),
-        tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name,
-    ):
-        unfinished = Path(name) / folder.name
+    with atomic.explained(f"--save {folder}"), _io_errors(), atomic.new_folder(folder) as unfinished:
         with quiet():
             stack.model.save_pretrained(unfinished)
         tokenizer.model_max_length = result.spec.max_length  # what `pipeline(..., truncation=True)` cuts at
@@ -97,9 +91,7 @@ def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBa
         manifest = json.dumps(_manifest(result).to_json(), indent=2, allow_nan=False)
         (unfinished / _MANIFEST).write_text(manifest + "\n", encoding="utf-8")
         (unfinished / "README.md").write_text(_card(result), encoding="utf-8")
-        if folder.is_dir():
-            folder.rmdir()
-        shutil.move(unfinished, folder)
+        check_new_folder(folder)  # one that was filled meanwhile is not this model
     return folder
 
 
@@ -115,7 +107,7 @@ def _io_errors() -> Iterator[None]:
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
-def keep_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> Path:
+def write_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> Path:
     """The folder, below this one, that holds a model object with its tokenizer; made unless it is there.
 
     It is named by its files, so that the same weights are found again and others never take their place.
@@ -123,12 +115,14 @@ def keep_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase |
     tokenizer = tokenizer or _tokenizer_of(model)
     folder.mkdir(parents=True, exist_ok=True)
     with _io_errors(), quiet(), tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
-        unfinished = Path(name) / "model"
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        kept = folder / fingerprint_of_files((path.name, path) for path in sorted(unfinished.iterdir()))
+        model.save_pretrained(name)
+        tokenizer.save_pretrained(name)
+        written = sorted(Path(name).iterdir())
+        kept = folder / fingerprint_of_files((path.name, path) for path in written)
         if not kept.is_dir():
-            unfinished.rename(kept)
+            with atomic.new_folder(kept) as unfinished:
+                for path in written:
+                    path.rename(unfinished / path.name)
     return kept
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from frostline.batches import Batch
-from frostline.prefix import Split
+from frostline.prefix import Split, States, tokens_read
 from frostline.stack import Stack
 from frostline.stack.packing import Packing, packed
 
@@ -33,7 +33,15 @@ class Forward:
         """The model's outputs (batch, classes), fp32."""
         device = self.stack.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.autocast):
+            if split.states is not None and split.states.is_one_token:
+                return self._from_one_token(batch, split, split.states).float()
             return (self._packed if self.is_packed else self._padded)(batch, split).float()
+
+    def _from_one_token(self, batch: Batch, split: Split, states: States) -> Tensor:
+        """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
+        device = self.stack.device
+        read = tokens_read(self.stack, batch)
+        return self._head_of_one(batch.tokens[read].to(device), states.of(batch, split.encoded).to(device))
 
     def _padded(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack
@@ -86,8 +94,7 @@ class Forward:
         stack = self.stack
         if stack.head_reads == "all":
             return stack.logits_from(stack.n_layers, batch.padded(state), self._moved(batch.padded_inputs()))
-        first, last = batch.ends
-        read = (first if stack.head_reads == "first" else last).to(stack.device)
+        read = tokens_read(stack, batch).to(stack.device)
         return self._head_of_one(batch.tokens.to(stack.device)[read], state[read])
 
     def _head_of_one(self, tokens: Tensor, state: Tensor) -> Tensor:

@@ -12,15 +12,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
-from frostline.errors import UsageError
+from frostline.errors import UsageError, some
 from frostline.records import Plan
 from frostline.report import text
 from frostline.stack import FrozenMovedError, Stack, bits_of
 from frostline.stack.hold import Hold, is_held
 from frostline.stack.ties import Tie, find_ties
 from frostline.strategies import Freeze, Layers, Strategy
-
-_NAMED = 3
 
 
 def freeze(
@@ -78,18 +76,19 @@ class FrozenPlan:
         self.groups = _groups(stack, set(phase.trained))
         """the parts of the model, from the bottom up"""
         self._required_grad = {name: p.requires_grad for name, p in stack.model.named_parameters()}
-        stack.apply(phase.trained)
+        self._hold: Hold | None = None
+        assert phase.cached_layers is not None
+        try:
+            stack.apply(phase.trained)
+            self._hold = Hold(stack, phase.cached_layers)
+            self._frozen_buffers = _frozen_buffers(stack, self._hold)
+            self._digests = self._digest()
+        except BaseException:  # a Ctrl-C too leaves no half of it
+            self._undo()
+            raise
         for parameter in stack.model.parameters():
             if not parameter.requires_grad:
                 parameter.grad = None  # an optimizer made earlier would still act on it (TRAPS 4)
-        assert phase.cached_layers is not None
-        try:
-            self._hold: Hold | None = Hold(stack, phase.cached_layers)
-        except UsageError:
-            self._give_back_gradients()
-            raise
-        self._frozen_buffers = _frozen_buffers(stack, self._hold)
-        self._digests = self._digest()
 
     def __str__(self) -> str:
         """The groups as a table: parameters, share, what trains."""
@@ -109,20 +108,17 @@ class FrozenPlan:
             raise UsageError("the plan was released; freeze the model again to have it verified")
         training = {name for name, p in self.model.named_parameters() if p.requires_grad}
         if differing := training ^ set(self.trained):
-            raise FrozenMovedError(f"what may train is no longer what was planned: {_some(sorted(differing))}")
+            raise FrozenMovedError(f"what may train is no longer what was planned: {some(sorted(differing))}")
         now = self._digest()
         if moved := [name for name, digest in self._digests.items() if now.get(name) != digest]:
-            raise FrozenMovedError(f"frozen, but not what it was: {_some(moved)}")
-        if awake := [name for name, module in self._held() if module.training]:
-            raise FrozenMovedError(f"frozen, but in training mode: {_some(awake)}")
+            raise FrozenMovedError(f"frozen, but not what it was: {some(moved)}")
+        if awake := [name or "the model" for name, module in self._held() if module.training]:
+            raise FrozenMovedError(f"frozen, but in training mode: {some(awake)}")
 
     def release(self) -> None:
         """Undoes it all: every parameter trains that did before, and modes are free again."""
-        if self._hold is None:
-            return
-        self._hold.let_go()
-        self._hold = None
-        self._give_back_gradients()
+        if self._hold is not None:
+            self._undo()
 
     def callback(self) -> FrozenCallback:
         """For `Trainer(callbacks=[…])`: verifies before and after training, at every evaluation and every save."""
@@ -134,11 +130,14 @@ class FrozenPlan:
         frozen = [name for name, p in self.model.named_parameters() if id(p) in held and name not in self.trained]
         if frozen:
             raise UsageError(
-                f"the optimizer holds what is frozen: {_some(frozen)}; make it after freeze, of parameters with "
+                f"the optimizer holds what is frozen: {some(frozen)}; make it after freeze, of parameters with "
                 "requires_grad only"
             )
 
-    def _give_back_gradients(self) -> None:
+    def _undo(self) -> None:
+        if self._hold is not None:
+            self._hold.let_go()
+            self._hold = None
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(self._required_grad.get(name, parameter.requires_grad))
 
@@ -254,8 +253,3 @@ def _frozen_buffers(stack: Stack, hold: Hold) -> set[str]:
     owners = {name for name, module in stack.model.named_modules() if module in set(hold.modules)}
     owners |= {name for name, _ in stack.model.named_modules() if name == "" or layers.startswith(f"{name}.")}
     return {name for name, _ in stack.model.named_buffers() if name.rpartition(".")[0] in owners}
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(name or "the model" for name in names[:_NAMED]) + more

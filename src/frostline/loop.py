@@ -17,7 +17,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from frostline.batches import Batch, training_batches
-from frostline.errors import FrostlineError
+from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
 from frostline.evaluate import predict, scores
 from frostline.forward import Forward
 from frostline.prefix import Split
@@ -26,6 +26,8 @@ from frostline.records import EpochRecord, Phase, RunSpec
 
 class DivergedError(FrostlineError):
     """The training loss is no longer a number."""
+
+    exit_code = EXIT_CRASHED_RUNS
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Computes, extends, keeps and reads what the frozen layers put out.
 
 The states of a split lie un-padded in one array, row after row, and are computed in a fixed batch layout, so that the
-same bits come out whoever computes them and from whichever depth they are extended. Kept in memory.
+same bits come out whoever computes them and from whichever depth they are extended. They are kept on disk, where all
+processes map the same pages; where there is no room, in memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,27 +18,73 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frostline.batches import Batch, Encoded, evaluation_batches, token_positions
-from frostline.errors import FrostlineError
+from frostline.cache import FORMAT, Cache, Entry, Shelf, default_folder
+from frostline.circumstances import versions
+from frostline.errors import DataError, FrostlineError
+from frostline.keys import key_of
+from frostline.records import CacheDtype
 from frostline.stack import Stack
 
-BYTES_PER_NUMBER = 4
+_NUMPY: dict[CacheDtype, np.dtype[Any]] = {
+    "fp32": np.dtype(np.float32),
+    "fp16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),  # numpy has no bfloat16: its bits
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What states are of."""
+
+    model: str
+    """Hub name or folder of the pretrained model"""
+    model_fingerprint: str
+    """key of its weights, configuration and tokenizer"""
+    task: str
+    """name of the task"""
+    split: str
+    """train or dev"""
+    layout: str
+    """packed or padded: which attention computes them"""
+    device: str
+    """where they are computed"""
+    dtype: CacheDtype
+    """how they are kept"""
+
+    def key(self, encoded: Encoded) -> str:
+        """Equal where the states are, whatever model and task are called."""
+        return key_of(
+            {
+                "format": FORMAT,
+                "model": self.model_fingerprint,
+                "tokens": encoded.key,
+                "layout": self.layout,
+                "device": self.device,
+                "dtype": self.dtype,
+                "versions": {name: versions()[name] for name in ("torch", "transformers")},
+            }
+        )
 
 
 @dataclass(frozen=True)
 class States:
-    """The state after `depth` layers of every token of a split."""
+    """The state after `depth` layers of every token of a split, or of the one token of each row that the head reads."""
 
     depth: int
     row_ids: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    values: NDArray[np.float32]
-    """(all tokens, width)"""
+    """(rows + 1,) where each row begins"""
+    values: NDArray[Any]
+    """(all tokens or rows, width)"""
+    is_one_token: bool = False
 
     def of(self, batch: Batch, encoded: Encoded) -> Tensor:
-        """The states of the batch's tokens (all tokens, width)."""
+        """The states of the batch's tokens (all tokens, width), or of its rows (batch, width); fp32."""
         if not np.array_equal(self.row_ids[batch.positions], encoded.row_ids[batch.positions]):
             raise FrostlineError("the prefix states are of other rows than the batch; clear the cache and report this")
-        return torch.from_numpy(self.values[token_positions(self.offsets, batch.positions)])
+        places = batch.positions if self.is_one_token else token_positions(self.offsets, batch.positions)
+        values = torch.from_numpy(self.values[places])
+        return (values.view(torch.bfloat16) if values.dtype == torch.uint16 else values).float()
 
 
 @dataclass(frozen=True)
@@ -47,58 +95,139 @@ class Split:
     states: States | None = None
 
 
-def estimated_bytes(encoded: Encoded, width: int) -> int:
+def estimated_bytes(encoded: Encoded, width: int, dtype: CacheDtype = "fp32") -> int:
     """Size of the states of one split at one depth."""
-    return len(encoded.tokens) * width * BYTES_PER_NUMBER
+    return len(encoded.tokens) * width * _NUMPY[dtype].itemsize
 
 
 @dataclass
-class PrefixMemory:
-    """The prefix states of one process, by split and depth. When space is short, deeper ones replace shallower."""
+class Prefixes:
+    """The prefix states that a process uses: mapped from the cache, or computed and put there."""
 
     max_bytes: int
+    """of the cache, all in all"""
+    cache: Cache = field(default_factory=lambda: Cache(default_folder()))
     seconds: float = 0.0
     """spent computing, so far"""
-    _kept: dict[tuple[str, int], States] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """what went wrong and was mended"""
+    _used: dict[tuple[str, int], States] = field(default_factory=dict)
 
-    def states(self, encoded: Encoded, model: str, depth: int, load_stack: Callable[[], Stack]) -> States:
+    def states(self, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]) -> States:
         """The states of a split after `depth` layers, computed if they are not there.
 
         Args:
-            model: fingerprint of the pretrained model.
             load_stack: called only when something must be computed.
         """
-        key = f"{model} {encoded.key}"
-        if (key, depth) not in self._kept:
-            start = max((d for k, d in self._kept if k == key and d < depth), default=None)
-            began = time.perf_counter()
-            states = _compute(load_stack(), encoded, depth, None if start is None else self._kept[key, start])
+        key = origin.key(encoded)
+        if (key, depth) not in self._used:
+            shelf = self.cache.shelf(key)
+            try:
+                with shelf.locked():
+                    found = self._opened(shelf, encoded, depth)
+                    states = found or self._computed(shelf, encoded, origin, depth, load_stack)
+            except OSError as error:  # no room, or no right to write there
+                self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror}")
+                below = self._below(key, depth)
+                states = self._timed(lambda: compute_states(load_stack(), encoded, depth, below, origin.dtype))
+            self._used[key, depth] = states
+        return self._used[key, depth]
+
+    def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
+        """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
+        try:
+            found = shelf.open(depth)
+            if found is None:
+                return None
+            return _checked(States(depth, found[1], encoded.offsets, found[0]), encoded, shelf)
+        except DataError as error:
+            self.notes.append(f"damaged prefix states were computed anew: {error}")
+            shelf.remove(depth)
+            return None
+
+    def _computed(
+        self, shelf: Shelf, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
+    ) -> States:
+        lower = [kept for kept in shelf.entries() if kept < depth]
+        below = self._opened(shelf, encoded, lower[-1]) if lower else None
+        stack = load_stack()
+        shape = (len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens), stack.structure.width)
+        dtype = _NUMPY[origin.dtype]
+        if not self.cache.make_room(shelf, depth, shape[0] * shape[1] * dtype.itemsize, self.max_bytes):
+            raise OSError(0, "it has no room for them")
+        entry = Entry(model=origin.model, task=origin.task, split=origin.split, depth=depth, dtype=origin.dtype)
+        with shelf.writing(entry, shape, dtype, encoded.row_ids) as values:
+            self._timed(lambda: _fill(values, stack, encoded, depth, below))
+        kept = self._opened(shelf, encoded, depth)
+        assert kept is not None
+        return kept
+
+    def _below(self, key: str, depth: int) -> States | None:
+        """The deepest states above which these can be computed, among those in use."""
+        lower = [kept for known, kept in self._used if known == key and kept < depth]
+        return self._used[key, max(lower)] if lower else None
+
+    def _timed(self, work: Callable[[], States]) -> States:
+        began = time.perf_counter()
+        try:
+            return work()
+        finally:
             self.seconds += time.perf_counter() - began
-            self._make_room(depth, states.values.nbytes)
-            self._kept[key, depth] = states
-        return self._kept[key, depth]
-
-    def _make_room(self, depth: int, n_bytes: int) -> None:
-        held = sum(states.values.nbytes for states in self._kept.values())
-        for kept in sorted((kept for kept in self._kept if kept[1] != depth), key=lambda kept: kept[1]):
-            if held + n_bytes > self.max_bytes:
-                held -= self._kept.pop(kept).values.nbytes
 
 
-def _compute(stack: Stack, encoded: Encoded, depth: int, below: States | None) -> States:
+def _checked(states: States, encoded: Encoded, shelf: Shelf) -> States:
+    """The states, if they are of these rows; a DataError otherwise."""
+    n_kept = len(states.values)
+    if n_kept not in (len(encoded.tokens), len(encoded)) or not np.array_equal(states.row_ids, encoded.row_ids):
+        raise DataError("they are of other rows", path=shelf.folder)
+    is_one_token = n_kept != len(encoded.tokens)
+    return States(states.depth, states.row_ids, states.offsets, states.values, is_one_token)
+
+
+def _is_one_token(stack: Stack, depth: int) -> bool:
+    return depth == stack.n_layers and stack.head_reads != "all"
+
+
+def compute_states(
+    stack: Stack, encoded: Encoded, depth: int, below: States | None = None, dtype: CacheDtype = "fp32"
+) -> States:
+    """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
+    n_kept = len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens)
+    return _fill(np.empty((n_kept, stack.structure.width), dtype=_NUMPY[dtype]), stack, encoded, depth, below)
+
+
+def _fill(values: NDArray[Any], stack: Stack, encoded: Encoded, depth: int, below: States | None) -> States:
     stack.eval()
-    values: NDArray[np.float32] | None = None
+    is_one_token = _is_one_token(stack, depth)
     with torch.no_grad():
         for batch in evaluation_batches(encoded):
-            inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
-            if below is None:
-                state = stack.state_at(depth, inputs)
-            else:
-                start = batch.padded(below.of(batch, encoded)).to(stack.device)
-                state = stack.state_between(below.depth, start, depth, inputs)
-            rows = state.cpu()[batch.mask].numpy()
-            if values is None:
-                values = np.empty((len(encoded.tokens), rows.shape[-1]), dtype=np.float32)
-            values[token_positions(encoded.offsets, batch.positions)] = rows
-    assert values is not None
-    return States(depth, encoded.row_ids, encoded.offsets, values)
+            state = _of_batch(stack, batch, encoded, depth, below)
+            kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
+            if is_one_token:
+                kept, places = kept[tokens_read(stack, batch)], batch.positions
+            values[places] = _kept_as(kept, values.dtype)
+    return States(depth, encoded.row_ids, encoded.offsets, values, is_one_token)
+
+
+def _of_batch(stack: Stack, batch: Batch, encoded: Encoded, depth: int, below: States | None) -> Tensor:
+    """(batch, tokens, width)"""
+    inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
+    if below is None:
+        return stack.state_at(depth, inputs).cpu()
+    start = batch.padded(below.of(batch, encoded)).to(stack.device)
+    return stack.state_between(below.depth, start, depth, inputs).cpu()
+
+
+def tokens_read(stack: Stack, batch: Batch) -> Tensor:
+    """(batch,) where the token that the head reads is, for each row, among all tokens of the batch."""
+    first, last = batch.ends
+    return first if stack.head_reads == "first" else last
+
+
+def _kept_as(values: Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
+    kept: NDArray[Any]
+    if dtype == np.uint16:
+        kept = values.to(torch.bfloat16).view(torch.uint16).numpy()
+    else:
+        kept = values.numpy().astype(dtype, copy=False)
+    return kept

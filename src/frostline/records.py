@@ -17,6 +17,8 @@ Role = Literal["replicate", "line_search"]
 Scale = Literal["ratio", "ratio_above_chance"]
 Protocol = Literal["paper", "tuned"]
 
+CacheDtype = Literal["fp32", "fp16", "bf16"]
+
 SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
 
 
@@ -86,6 +88,8 @@ class RunSpec(Record):
     """largest gradient norm"""
     is_cached: bool
     """what the frozen layers put out is computed once and kept"""
+    cache_dtype: CacheDtype = "fp32"
+    """how it is kept"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
     layout: Literal["packed", "padded"] = "padded"
@@ -135,6 +139,8 @@ class CurveSpec(Record):
     """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
     cache: bool = True
     """compute what the frozen layers put out once and keep it"""
+    cache_dtype: CacheDtype = "fp32"
+    """how it is kept: fp16 and bf16 take half the space and move scores a little"""
     threads: int = 1
     """threads of one run; part of what makes its numbers"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

@@ -5,6 +5,7 @@ Reads the model and the data; trains nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from frostline import atomic, tasks
 from frostline.batches import Encoded, encode
+from frostline.cache import default_folder, free_bytes
 from frostline.circumstances import n_cores
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
@@ -43,7 +46,8 @@ class Opened:
     @property
     def prefix_bytes(self) -> int:
         """Size of the prefix states at one depth."""
-        return sum(estimated_bytes(encoded, self.pretrained.width) for encoded in (self.train, self.dev))
+        dtype = self.resolved.asked.cache_dtype
+        return sum(estimated_bytes(encoded, self.pretrained.width, dtype) for encoded in (self.train, self.dev))
 
 
 def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: str = "curve") -> Opened:
@@ -88,15 +92,27 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
         device=device,
         precision="bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32",
     )
-    needed = sum(estimated_bytes(encoded, pretrained.width) for encoded in (train, dev))
     settled = ResolvedCurve(
         asked=request,
         base=base,
         n_layers=pretrained.n_layers,
         depths=depths,
-        is_cached=request.cache and not request.frozen_dropout and needed <= max_cache_bytes,
+        is_cached=False,
     )
-    return Opened(_kept(store, command, settled), store, pretrained, data, train, dev)
+    return _settled_cache(Opened(settled, store, pretrained, data, train, dev), command, max_cache_bytes)
+
+
+def _settled_cache(opened: Opened, command: str, max_cache_bytes: int) -> Opened:
+    """Decides, once and for all calls with this request, whether prefix states are kept."""
+    asked = opened.resolved.asked
+    is_cached = asked.cache and not asked.frozen_dropout and _has_room(opened.prefix_bytes, max_cache_bytes)
+    settled = opened.resolved.replace(is_cached=is_cached)
+    return dataclasses.replace(opened, resolved=_kept(opened.store, command, settled))
+
+
+def _has_room(n_bytes: int, max_cache_bytes: int) -> bool:
+    """Whether the prefix states of one depth fit: under the limit, and on the disk."""
+    return n_bytes <= max_cache_bytes and n_bytes <= free_bytes(default_folder())
 
 
 def default_out(model: str, task: str) -> Path:
@@ -135,6 +151,12 @@ def _check_known(train: Encoded, pretrained: Pretrained) -> None:
         raise UsageError(
             f"{share:.0%} of the training tokens are unknown to the tokenizer of {pretrained.name}; at most "
             f"{MOST_UNKNOWN:.0%} may be: check its tokenizer files, or give a model for this language"
+        )
+    rows = np.split(train.tokens, train.offsets[1:-1])
+    if len({row.tobytes() for row in rows}) == 1:
+        raise UsageError(
+            f"all {len(rows)} training texts are the same tokens to the tokenizer of {pretrained.name}: nothing can be "
+            "learnt from them; check its tokenizer files, the text column, or give a larger --max-length"
         )
 
 

@@ -24,7 +24,7 @@ from frostline.forward import Forward
 from frostline.keys import derived_seed
 from frostline.loop import Descent, Trained, Training, train
 from frostline.meter import MemoryMeter
-from frostline.prefix import PrefixMemory, Split
+from frostline.prefix import Origin, Prefixes, Split
 from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
 from frostline.serial import StoredArray
 from frostline.stack import FrozenMovedError, Stack
@@ -49,6 +49,8 @@ class _Prepared:
     train: Split
     dev: Split
     prefix_seconds: float
+    notes: tuple[str, ...] = ()
+    """what went wrong with the prefix states and was mended"""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ class Runner:
     """Runs specs one after another; keeps data, tokens and prefix states between them."""
 
     max_cache_bytes: int = 8 * 2**30
-    """prefix states kept in memory at most"""
+    """of the cache of prefix states, all in all"""
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
     _checked: set[tuple[str, str]] = field(default_factory=set)
     _depths: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.memory = PrefixMemory(self.max_cache_bytes)
+        self.prefixes = Prefixes(self.max_cache_bytes)
 
     def run(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> RunResult:
         """The result of a spec."""
@@ -140,7 +142,7 @@ class Runner:
         return self._encoded[key]
 
     def _with_states(self, spec: RunSpec, prepared: _Prepared) -> _Prepared:
-        before = self.memory.seconds
+        before = self.prefixes.seconds
 
         @functools.cache
         def load_stack() -> Stack:
@@ -151,10 +153,24 @@ class Runner:
         if (depth := self._depths[known]) is None:
             return prepared
         train, dev = (
-            Split(split.encoded, self.memory.states(split.encoded, spec.model_fingerprint, depth, load_stack))
-            for split in (prepared.train, prepared.dev)
+            Split(split.encoded, self.prefixes.states(split.encoded, _origin(spec, name), depth, load_stack))
+            for name, split in (("train", prepared.train), ("dev", prepared.dev))
         )
-        return dataclasses.replace(prepared, train=train, dev=dev, prefix_seconds=self.memory.seconds - before)
+        notes, seconds = tuple(self.prefixes.notes), self.prefixes.seconds - before
+        self.prefixes.notes.clear()
+        return dataclasses.replace(prepared, train=train, dev=dev, prefix_seconds=seconds, notes=notes)
+
+
+def _origin(spec: RunSpec, split: str) -> Origin:
+    return Origin(
+        model=spec.model,
+        model_fingerprint=spec.model_fingerprint,
+        task=spec.task.name,
+        split=split,
+        layout=spec.layout,
+        device=spec.device,
+        dtype=spec.cache_dtype,
+    )
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -289,7 +305,7 @@ def _result(
         n_dev=len(dev),
         n_layers=training.forward.stack.n_layers,
         cost=cost,
-        notices=(*data.notices, *_cut_notices(spec, prepared), *_unknown_notices(prepared)),
+        notices=(*data.notices, *_cut_notices(spec, prepared), *_unknown_notices(prepared), *prepared.notes),
         circumstances=circumstances(spec.device),
     )
 

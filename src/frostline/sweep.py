@@ -216,7 +216,8 @@ def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec
     """The run of one strategy at one rate, with the first seed."""
     # The embeddings alone cost nothing to compute again: keeping their output would not pay.
     is_cached = resolved.is_cached and strategy not in (Full(), Freeze(0))
-    return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached)
+    dtype = resolved.asked.cache_dtype if is_cached else resolved.base.cache_dtype
+    return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
 def _line_search(sweep: Sweep, resolved: ResolvedCurve) -> tuple[list[TriedRate], float]:
@@ -280,4 +281,4 @@ def _plan_lines(opened: Opened) -> list[str]:
     cached = (
         f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
     )
-    return [*lines, f"what the frozen layers put out is {cached}"]
+    return [*lines, f"what the frozen layers put out is {cached}", *(f"take care: {n}" for n in data.notices)]

@@ -24,6 +24,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2Tokenizer,
 )
 
 from frostline import tasks
@@ -87,6 +88,9 @@ _TEMPLATES: dict[Family, _Template] = {
 
 def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
     """A word-level tokenizer with the special tokens of a family; a decoder's has an end token alone."""
+    if family == "qwen2":  # the library opens its folder as this class, whatever it was saved as
+        vocabulary, merges = _pieces()
+        return Qwen2Tokenizer(vocab=vocabulary, merges=merges)
     inner = Tokenizer(WordLevel({word: number for number, word in enumerate(_VOCABULARY)}, unk_token="[UNK]"))
     inner.pre_tokenizer = WhitespaceSplit()
     if family in _DECODERS:
@@ -110,6 +114,15 @@ def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
         model_input_names=["input_ids", *(["token_type_ids"] if template.has_types else []), "attention_mask"],
         **own,
     )
+
+
+def _pieces() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The words as byte pairs: each one token, with a space before it or not; and the merges that make them so."""
+    words = [f"{space}{word}" for space in ("Ġ", "") for word in WORDS]
+    merges = dict.fromkeys((word[:end], word[end]) for word in words for end in range(1, len(word)))
+    known = ["<|endoftext|>", *sorted({letter for word in words for letter in word}), "Ċ"]
+    known += [f"{one}{other}" for one, other in merges]
+    return {piece: number for number, piece in enumerate(dict.fromkeys(known))}, list(merges)
 
 
 def make_stack(
@@ -204,7 +217,7 @@ _OWN_SETTINGS: dict[Family, dict[str, Any]] = {
     "opt": {"ffn_dim": 16, "word_embed_proj_dim": 8},
     "gpt_neox": {"rotary_pct": 0.5},
     "llama": {"num_key_value_heads": 1},
-    "qwen2": {"num_key_value_heads": 1, "vocab_size": len(_VOCABULARY) + 1},  # its tokenizer brings one of its own
+    "qwen2": {"num_key_value_heads": 1, "vocab_size": len(_pieces()[0])},
     "qwen3": {"num_key_value_heads": 1, "head_dim": 4},
 }
 

@@ -80,8 +80,11 @@ def test_a_folder_and_a_dev_file_of_another_format(tmp_path: Path, suffix: str) 
     (folder / "validation.tsv").rename(folder / "test.tsv")
     left = load(str(folder))
     assert (len(left.train), len(left.dev)) == (36, 4)
-    assert "the split 'test' is left alone; to score on it, give --dev test" in left.notices
+    assert "splits left alone: test; to score on one, give --dev NAME" in left.notices
     assert load(str(folder), dev="test").dev.texts == ["a", "b"]
+    write(folder / f"eval{suffix}", {"text": ["e", "f"], "label": ["yes", "no"]})
+    assert "splits left alone: eval, test; to score on one, give --dev NAME" in load(str(folder)).notices
+    (folder / f"eval{suffix}").unlink()
     with pytest.raises(UsageError, match="there is no dev file tset, and no split of that name; splits: test"):
         load(str(folder), dev="tset")
     with pytest.raises(UsageError, match="'train' is the training split"):

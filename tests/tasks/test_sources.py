@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
@@ -70,7 +71,38 @@ def test_a_test_split_is_never_taken_for_dev(splits: DatasetDict) -> None:
     data = load("saved")
     assert (len(data.train), len(data.dev)) == (36, 4)
     assert not {int(text.split()[1]) for text in data.dev.texts} & set(range(1000, 1006))
-    assert "the split 'test' is left alone; to score on it, give --dev test" in data.notices
+    assert "splits left alone: test; to score on one, give --dev NAME" in data.notices
+
+
+def test_a_folder_of_a_split_s_name_does_not_hide_it_and_a_file_does(splits: DatasetDict) -> None:
+    splits.save_to_disk("saved")
+    Path("test").mkdir()
+    assert len(load("saved", dev="test").dev) == 6
+    Path("test").rmdir()
+    Path("test").write_text("text,label\n")
+    with pytest.raises(UsageError, match="test ends in"):
+        load("saved", dev="test")
+    Path("train").mkdir()
+    with pytest.raises(UsageError, match="'train' is the training split"):
+        load("saved", dev="train")
+
+
+def test_texts_that_are_not_utf8_are_one_line_and_a_slip_of_ours_is_not_called_damage(
+    splits: DatasetDict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, offsets, characters = pa.array(["ab", "cd"]).buffers()
+    damaged = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff" + characters.to_pybytes()[1:]))
+    Dataset(pa.table({"text": damaged, "label": [0, 1]})).save_to_disk("damaged")
+    with pytest.raises(DataError, match=r"damaged \(train\): cannot be read \(.*utf-8"):
+        load("damaged")
+
+    def slip(*_: object) -> None:
+        raise KeyError("ours")
+
+    splits.save_to_disk("saved")
+    monkeypatch.setattr(hub, "from_arrow", slip)
+    with pytest.raises(KeyError, match="ours"):
+        load("saved")
 
 
 def test_saved_rows_without_splits_and_in_another_order() -> None:

@@ -13,7 +13,7 @@ from frostline.analysis.records import Curve, OperatingPoint, Point
 
 
 @dataclass(frozen=True, kw_only=True)
-class DevRows:
+class DevMargin:
     """How much the dev rows alone say of a score."""
 
     n_rows: int
@@ -26,7 +26,7 @@ def cautions(
     curve: Curve,
     missing: Mapping[int | None, tuple[int, ...]],
     notices: Iterable[str],
-    dev: DevRows | None = None,
+    dev: DevMargin | None = None,
 ) -> tuple[str, ...]:
     """The warnings of a curve, the gravest first, none twice.
 
@@ -133,7 +133,7 @@ def means_by_depth(points: Iterable[Point]) -> dict[int, float]:
     return {point.n_frozen: point.mean for point in points if point.n_frozen is not None and point.mean is not None}
 
 
-def _of_few_rows(curve: Curve, dev: DevRows | None) -> Iterator[str]:
+def _of_few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
     if dev is None or curve.full.mean is None:
         return
     narrow = []

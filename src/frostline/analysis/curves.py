@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.cautions import DevRows, cautions, means_by_depth
+from frostline.analysis.cautions import DevMargin, cautions, means_by_depth
 from frostline.analysis.records import (
     Curve,
     CurveCost,
@@ -107,7 +107,7 @@ def build_curve(
     groups = _by_depth(full, depths)
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
     notices = [notice for group in groups.values() for result in group.finished() for notice in result.notices]
-    dev = _dev_rows(frame.metric, full.finished())
+    dev = _dev_margin(frame.metric, full.finished())
     return curve.replace(warnings=cautions(curve, missing, [*notices, *extra_warnings], dev))
 
 
@@ -218,8 +218,7 @@ def _ratio_interval(own: Sequence[float], others: Sequence[float]) -> Interval |
 
 
 def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
-    # Those all runs have: runs made before a metric was added do not know it.
-    names = sorted(set[str].intersection(*(set(result.metrics) for result in results)) - {metric}) if results else []
+    names = sorted({name for result in results for name in result.metrics} - {metric})
     scores = {name: tuple(result.metrics[name] for result in results) for name in names}
     return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
 
@@ -231,13 +230,13 @@ def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | 
     return stats.crossed_interval([result.score for result in results], variance, n_rows)
 
 
-def _dev_rows(metric_name: str, results: Sequence[RunResult]) -> DevRows | None:
+def _dev_margin(metric_name: str, results: Sequence[RunResult]) -> DevMargin | None:
     if not results:
         return None
     n_rows = results[0].n_dev
     resampled = 1.96 * math.sqrt(_row_variance(metric_name, results[:1]))
     # The rule of three: a run without a mistake does not vary over its rows, yet n of them rule out no more than 3/n.
-    return DevRows(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
+    return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 
 
 def _row_variance(metric_name: str, results: Sequence[RunResult]) -> float:

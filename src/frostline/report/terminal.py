@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from frostline.analysis import Curve
+from frostline.cache import Entry
 from frostline.records import Census, DepthCount
 from frostline.report import sentences, tables, text
 from frostline.report.textchart import LINE, MEAN, SEED, chart_lines
@@ -76,6 +77,17 @@ def print_tasks(console: Console, tasks: Iterable[tuple[str, str, Sequence[str],
     rows = tuple((name, kind, ", ".join(metrics), ", ".join(columns)) for name, kind, metrics, columns in tasks)
     title = "Tasks; the first metric is the score"
     _print_table(console, tables.Table(title=title, headers=heads, rows=rows, left=frozenset(heads)))
+
+
+def print_cache(console: Console, folder: str, entries: Sequence[Entry]) -> None:
+    """Print what the cache of prefix states holds, and its size."""
+    heads = ("model", "task", "split", "frozen", "kept as", "size")
+    rows = tuple((e.model, e.task, e.split, str(e.depth), e.dtype, text.size(e.n_bytes)) for e in entries)
+    left = frozenset(("model", "task", "split", "kept as"))
+    if rows:
+        _print_table(console, tables.Table(title="Prefix states", headers=heads, rows=rows, left=left))
+    total = text.size(sum(entry.n_bytes for entry in entries))
+    _say(console, Text(f"{folder}: {text.counted(len(entries), 'array')}, {total}"))
 
 
 def _depth_row(depth: DepthCount, n_layers: int) -> tuple[str, ...]:

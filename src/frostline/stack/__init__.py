@@ -29,6 +29,7 @@ from frostline.stack.structure import (
     in_eval,
     observe_reading,
     passing_through,
+    probed_tokens,
     word_embeddings,
 )
 
@@ -70,14 +71,14 @@ class Stack:
             structure = self.structure
         except NoDepthError:
             return "all"
-        return observe_reading(self.model, self._layers, structure.output_length)
+        return observe_reading(self.model, structure)
 
     def check_depths(self) -> None:
         """Raises a NoDepthError unless the model, cut at a depth and joined again, answers as it does whole."""
         _ = self.structure
         lengths = (5, 3)
-        tokens = torch.arange(sum(lengths), device=self.device).remainder(PROBED_TOKENS - 3) + 3
-        rows = nn.utils.rnn.pad_sequence(list(tokens.split(lengths)), batch_first=True)
+        tokens = probed_tokens(self.model, sum(lengths)).split(lengths)
+        rows = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         mask = torch.arange(max(lengths), device=self.device) < rows.new_tensor(lengths)[:, None]
         inputs = {"input_ids": rows, "attention_mask": mask.long()}
         with torch.no_grad(), in_eval(self.model):
@@ -163,12 +164,12 @@ class Stack:
 
     def frozen_modules(self) -> list[nn.Module]:
         """What stands below the layers, and each layer, as far as none of its parameters trains."""
-        found, modules = self.structure, dict(self.model.named_modules())
+        found, part = self.structure, self.model.get_submodule
         trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
-        frozen = [] if trained & set(found.below_parameters) else [modules[name] for name in found.below_modules]
+        frozen = [] if trained & set(found.below_parameters) else [part(name) for name in found.below_modules]
         for index, names in enumerate(found.layer_parameters):
             if not trained & set(names):
-                frozen.append(modules[f"{found.layers_name}.{index}"])
+                frozen.append(part(f"{found.layers_name}.{index}"))
         return frozen
 
     def digest(self, trained: Iterable[str]) -> str:

@@ -28,9 +28,10 @@ PAPER_MODELS: dict[str, PreTrainedConfig] = {
 def census(name: str) -> Census:
     """What the model consists of, and what is trained at each depth (with a head for two classes)."""
     config = PAPER_MODELS.get(name) or load_config(name)
-    with quiet(), one_line_errors(name), torch.device("meta"):
-        pretrained = AutoModel.from_config(config)
-    stack = _taken_apart(config)
+    with quiet(), one_line_errors(name):
+        with torch.device("meta"):
+            pretrained = AutoModel.from_config(config)
+        stack = _taken_apart(config)
     structure = stack.structure
     total = sum(p.numel() for p in pretrained.parameters())
     _, layers = find_layers(pretrained)
@@ -60,12 +61,11 @@ def census(name: str) -> Census:
 
 def _taken_apart(config: PreTrainedConfig) -> Stack:
     """The model with a task head, without memory for its weights where it can be taken apart like that."""
-    with quiet(), torch.device("meta"):
+    with torch.device("meta"):
         stack = Stack(AutoModelForSequenceClassification.from_config(config))
         find_layers(stack.model)
     try:
         _ = stack.structure
     except NoDepthError:  # XLNet's positions cannot be computed there
-        with quiet():
-            return Stack(AutoModelForSequenceClassification.from_config(config))
+        return Stack(AutoModelForSequenceClassification.from_config(config))
     return stack

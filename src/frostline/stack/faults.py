@@ -26,7 +26,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from frostline.errors import DataError, FrostlineError, UsageError, suggestion
+from frostline.errors import DataError, FrostlineError, UsageError, one_line, some, suggestion
 from frostline.stack import NoDepthError, Stack
 
 FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
@@ -44,8 +44,8 @@ _UNSAFE = (
 
 # What the library lets through where a model's files are not what it expects.
 _OF_THE_LIBRARY = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError, SafetensorError,
-    StrictDataclassError,
+    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError, ImportError,
+    SafetensorError, StrictDataclassError,
 )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def one_line_errors(name: str, part: str = "model") -> Iterator[None]:
         raise DataError(_UNSAFE, path=name) from error
     except _OF_THE_LIBRARY as error:
         reason = _in_our_words(error)
-        if Path(name).is_dir():
+        if _is_folder(name):
             raise DataError(f"no usable {part}: {reason}", path=name) from error
         raise UsageError(f"no usable {part} {name!r}: {_on_the_hub(name, error) or reason}") from error
 
@@ -102,8 +102,7 @@ def check_finite(name: str, model: PreTrainedModel) -> None:
     """Raises, where a weight is not a number."""
     wrong = [weight for weight, tensor in model.named_parameters() if not torch.isfinite(tensor).all()]
     if wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise DataError(f"its weights hold NaN or infinity, in {wrong[0]}{more}; get the checkpoint again", path=name)
+        raise DataError(f"its weights hold NaN or infinity, in {some(wrong)}; get the checkpoint again", path=name)
 
 
 def check_trunk(name: str, stack: Stack, missing: set[str], mismatched: set[str]) -> None:
@@ -167,7 +166,7 @@ def _in_our_words(error: BaseException) -> str:
     if str(error).startswith("Unrecognized configuration class"):
         return "transformers classifies no texts with this architecture; give a language model"
     kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: "
-    return " ".join(f"{kind}{error}".split())[:300]
+    return f"{kind}{one_line(error)}"
 
 
 def _on_the_hub(name: str, error: BaseException) -> str | None:
@@ -177,6 +176,8 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
     def is_due_to(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
 
+    if isinstance(error, PermissionError):
+        return None
     hint = suggestion(name, FREQUENT_MODELS)
     if is_due_to(HFValidationError) or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         return f"there is no such folder.{hint}"
@@ -189,6 +190,13 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
     if "trust_remote_code" in str(error):
         return f"it asks for code of its own; {_NO_CODE}"
     return None
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except OSError:  # in a folder that may not be entered, or longer than a name can be
+        return False
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

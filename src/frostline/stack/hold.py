@@ -49,6 +49,13 @@ class Hold:
         self._above = layers[n_prefix] if n_prefix < len(layers) else None
         self._handles: list[RemovableHandle] = []
         self._closed: list[nn.Module] = []
+        try:
+            self._take_hold(stack, layers, n_prefix)
+        except BaseException:  # a Ctrl-C too leaves no half of it
+            self.let_go()
+            raise
+
+    def _take_hold(self, stack: Stack, layers: list[nn.Module], n_prefix: int) -> None:
         for module in self.modules:
             module.__dict__["train"] = _StaysInEval(module)
             module.training = False
@@ -57,20 +64,23 @@ class Hold:
         if self._draws_below(stack, n_prefix):
             self._gate(layers[-1])
             if self._draws_below(stack, n_prefix):
-                self.let_go()
                 raise UsageError(
                     f"{type(stack.model).__name__} draws random numbers below layer {n_prefix + 1} in eval too; its "
                     "frozen layers would differ from pass to pass"
                 )
 
     def let_go(self) -> None:
-        """Modes are free again, and are what they would be if nothing had been held."""
+        """Modes are free again, and are what they would be if nothing had been held.
+
+        What was put into a held module later has no mode to go back to: it stays in eval until `train()` is called.
+        """
         self._open()
         for handle in self._handles:
             handle.remove()
         for module in self.modules:
-            held = module.__dict__.pop("train")
-            module.training = held.asked
+            held = module.__dict__.pop("train", None)
+            if held is not None:
+                module.training = held.asked
 
     def _seal(self, stack: Stack, lowest: nn.Module, highest: nn.Module) -> None:
         # With gradient checkpointing the library makes the embeddings' output require a gradient (TRAPS 3), which

@@ -27,9 +27,9 @@ from transformers import (
 )
 from transformers.utils import logging as library_logging
 
-from frostline.errors import DataError, UsageError
+from frostline.errors import DataError, UsageError, some
 from frostline.keys import key_of
-from frostline.stack import NoDepthError, Stack
+from frostline.stack import NoDepthError, Stack, bits_of
 from frostline.stack.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
 from frostline.stack.packing import first_position
 from frostline.stack.structure import word_embeddings
@@ -37,6 +37,9 @@ from frostline.tasks import demo_model_folder
 
 DEMO_MODEL = "all-MiniLM-L6-v2"
 """The model of the `demo` extra."""
+
+_LEAST_TOKENS = 3
+"""Of a row: one between two special ones."""
 
 # What a configuration says of the task or the library rather than of the pretrained model.
 _NOT_OF_THE_MODEL = {
@@ -73,8 +76,6 @@ class Pretrained:
 
 def describe(name: str) -> Pretrained:
     """Loads a model once and says what identifies it; a DataError where its files are not what they should be."""
-    if Path(name).is_file():
-        raise UsageError(f"no usable model {name!r}: it is a file; give the folder that holds the model")
     load_config(name)
     tokenizer = load_tokenizer(name)
     model, missing, mismatched = _load(name, head_seed=0)
@@ -120,8 +121,8 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
             "label2id": {label: number for number, label in enumerate(label_names)},
             "problem_type": "single_label_classification",
         }
-    model, _, _ = _load(name, head_seed=head_seed, **settings)
-    if type(model).__name__ in (model.config.architectures or ()):
+    model, missing, mismatched = _load(name, head_seed=head_seed, **settings)
+    if not (missing | mismatched) & _head(model):
         _draw_head(model, head_seed)
     return _padding_with(model, pad_token_id)
 
@@ -131,8 +132,7 @@ def load_trained(folder: Path) -> PreTrainedModel:
     load_config(str(folder))
     model, missing, mismatched = _load(str(folder), head_seed=0)
     if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
-        what = f"{drawn[0]} and {len(drawn) - 1} more are missing" if len(drawn) > 1 else f"{drawn[0]} is missing"
-        raise DataError(f"no fine-tuned model: {what}; `frostline train --save` makes one", path=folder)
+        raise DataError(f"no fine-tuned model: it lacks {some(drawn)}; `frostline train --save` makes one", path=folder)
     return model
 
 
@@ -145,9 +145,11 @@ def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) 
 
 def load_config(name: str) -> PreTrainedConfig:
     """The model's configuration."""
-    if Path(name).is_dir():
-        check_folder(Path(name))
     with quiet(), one_line_errors(name):
+        if Path(name).is_file():
+            raise UsageError(f"no usable model {name!r}: it is a file; give the folder that holds the model")
+        if Path(name).is_dir():
+            check_folder(Path(name))
         config = AutoConfig.from_pretrained(located(name), trust_remote_code=False)
     assert isinstance(config, PreTrainedConfig)
     return config
@@ -157,12 +159,12 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The model's tokenizer, with a pad token (decoders often have none: the end token serves)."""
     with quiet(), one_line_errors(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(located(name), trust_remote_code=False)
+        if Path(name).is_dir():
+            _check_tokenizer_files(Path(name), tokenizer)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if tokenizer.pad_token is None:
         # Any token will do: the mask tells what is padding.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
-    if Path(name).is_dir():
-        _check_tokenizer_files(Path(name), tokenizer)
     return tokenizer
 
 
@@ -209,9 +211,9 @@ def quiet() -> Iterator[None]:
 
 def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str], set[str]]:
     """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
-    if Path(name).is_dir():
-        check_weight_files(Path(name))
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
+        if Path(name).is_dir():
+            check_weight_files(Path(name))
         torch.manual_seed(head_seed)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             located(name),
@@ -222,17 +224,32 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
             **settings,
         )
     assert isinstance(model, PreTrainedModel)
+    for module in model.modules():
+        if hasattr(module, "layerdrop"):
+            module.layerdrop = 0.0  # OPT leaves out whole layers at random: of what is frozen there must be no chance
     return model, {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
 
 
 def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
-    """Draws what a classifier has above its bare model: with the checkpoint's own, all seeds would share one head."""
+    """Draws what a classifier has above its bare model: with a checkpoint's own, all seeds would share one head."""
+    head = _head(model)
     with torch.random.fork_rng(devices=[]), quiet(), torch.no_grad():
         torch.manual_seed(head_seed)
         drawn = dict(type(model)(model.config).named_parameters())
         for name, parameter in model.named_parameters():
-            if not name.startswith(f"{model.base_model_prefix}."):
+            if name in head:
                 parameter.copy_(drawn[name])
+
+
+def _head(model: PreTrainedModel) -> set[str]:
+    """Names of the parameters outside the bare model; of a class that holds none, of those above the layers."""
+    if model.base_model is not model:
+        bare = {id(p) for p in model.base_model.parameters()}
+        return {name for name, p in model.named_parameters() if id(p) not in bare}
+    try:
+        return set(Stack(model).structure.above_parameters)
+    except NoDepthError:  # nothing tells its head from the rest
+        return set()
 
 
 def _padding_with(model: PreTrainedModel, pad_token_id: int | None) -> PreTrainedModel:
@@ -251,7 +268,14 @@ def _no_depth(stack: Stack) -> NoDepthError | None:
 
 
 def _max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    limit = int(tokenizer.model_max_length)
+    limit = tokenizer.model_max_length
+    if not isinstance(limit, int | float) or not limit >= _LEAST_TOKENS:
+        raise DataError(
+            f"model_max_length of its tokenizer is {limit!r}; it must be at least {_LEAST_TOKENS}: correct "
+            "tokenizer_config.json",
+            path=tokenizer.name_or_path,
+        )
+    limit = int(limit)
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is None or positions <= 0:  # XLNet has no limit and says -1
         return limit
@@ -271,7 +295,7 @@ def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer
     for parameter, tensor in model.state_dict().items():
         if parameter not in missing:
             digest.update(f"{parameter}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+            digest.update(bits_of(tensor))
     raw, _ = PreTrainedConfig.get_config_dict(located(name))
     config = {field: value for field, value in raw.items() if field not in _NOT_OF_THE_MODEL}
     vocabulary = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())

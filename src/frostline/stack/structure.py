@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from frostline.errors import UsageError
+from frostline.errors import UsageError, one_line
 from frostline.stack.packing import packed
 
 PROBED_TOKENS = 6
@@ -98,7 +98,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 def find_structure(model: PreTrainedModel) -> Structure:
     """The structure of a model, or a NoDepthError that says why it has none to cut."""
     name, layers = find_layers(model)
-    with in_eval(model), _probed(model):
+    with in_eval(model):
         output_length, state = _observe_last_layer(model, layers)
         above_parameters, above_modules = _observe_head(model, layers, output_length, state)
     layer_parameters = tuple(
@@ -123,11 +123,13 @@ def _probed(model: PreTrainedModel) -> Iterator[None]:
     """Says of a model that cannot answer a row of two plain tokens that it has no depth we could find."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise NoDepthError(
-            f"{type(model).__name__} cannot be taken apart: it does not answer a row of two tokens ({reason}); "
-            "use a model of text tokens with one plain stack, e.g. BERT, RoBERTa, GPT-2"
+            f"{type(model).__name__} cannot be taken apart: it does not answer a row of two tokens "
+            f"({one_line(error, at_most=200)}); use a model of text tokens with one plain stack, e.g. BERT, RoBERTa, "
+            "GPT-2"
         ) from error
 
 
@@ -154,10 +156,14 @@ def _no_depth(model: PreTrainedModel, counted: int | None, lists: Mapping[str, n
     found = ", ".join(f"{name} ({len(members)})" for name, members in lists.items()) or "none"
     if model.config.is_encoder_decoder:
         reason = "it is an encoder with a decoder: two stacks, and the head reads the second"
+    elif not lists:
+        reason = "no list of like layers: they are of several kinds, or kept in something else than a ModuleList"
     elif any(isinstance(members[0], nn.ModuleList) for members in lists.values()):
         reason = "its layers are nested in blocks that differ"
-    elif counted is not None and all(len(members) < counted for members in lists.values()):
+    elif counted is not None and all(len(members) == 1 < counted for members in lists.values()):
         reason = f"its {counted} layers share their weights"
+    elif counted is not None and all(len(members) != counted for members in lists.values()):
+        reason = f"its configuration counts {counted} layers, which no list holds: correct config.num_hidden_layers"
     else:
         reason = "its layers are spread over parallel lists"
     return (
@@ -167,17 +173,22 @@ def _no_depth(model: PreTrainedModel, counted: int | None, lists: Mapping[str, n
     )
 
 
-def observe_reading(model: PreTrainedModel, layers: nn.ModuleList, output_length: int | None) -> HeadReads:
-    """Which of a row's tokens the logits depend on above the last layer: the gradient tells."""
-    with in_eval(model):
-        _, state = _observe_last_layer(model, layers)
-        with passing_through(layers, len(layers), output_length) as stand_ins, torch.enable_grad():
-            stand_ins[-1].state = state = state.detach().requires_grad_()
-            logits = answers_to_a_row(model)[0]
-            # Weighted, so that classes whose weights cancel out do not hide a token.
-            weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
-            (gradient,) = torch.autograd.grad((logits * weights).sum(), [state])
-    by_token = gradient.transpose(0, 1) if _is_token_first(model, state) else gradient
+def observe_reading(model: PreTrainedModel, structure: Structure) -> HeadReads:
+    """Which of a row's tokens the logits depend on above the last layer: the gradient tells. No layer is run."""
+    layers = model.get_submodule(structure.layers_name)
+    assert isinstance(layers, nn.ModuleList)
+    weight = next(model.parameters())
+    places = torch.arange(1.0, 2 * structure.width + 1, dtype=weight.dtype, device=weight.device)
+    # Of two tokens; any numbers will do that are not alike, and random ones would be drawn from the run's own.
+    state = torch.sin(places).view((2, 1, -1) if structure.is_token_first else (1, 2, -1))
+    passed = passing_through(layers, len(layers), structure.output_length)
+    with in_eval(model), torch.enable_grad(), passed as stand_ins:
+        stand_ins[-1].state = state.requires_grad_()
+        logits = answers_to_a_row(model)[0]
+        # Weighted, so that classes whose weights cancel out do not hide a token.
+        weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
+        (gradient,) = torch.autograd.grad((logits * weights).sum(), [state])
+    by_token = gradient.transpose(0, 1) if structure.is_token_first else gradient
     first, last = (bool(by_token[:, place].any()) for place in (0, -1))
     return "all" if first == last else "first" if first else "last"
 
@@ -197,10 +208,16 @@ def _is_token_first(model: PreTrainedModel, state: Tensor) -> bool:
     return state.shape[0] == 2
 
 
+def probed_tokens(model: PreTrainedModel, n: int) -> Tensor:
+    """`n` tokens (n), none of them padding."""
+    pad = getattr(model.config, "pad_token_id", None)
+    plain = [token for token in range(3, PROBED_TOKENS) if token != pad]
+    return torch.tensor([plain[place % len(plain)] for place in range(n)], device=model.device)
+
+
 def probed_row(model: PreTrainedModel) -> Tensor:
     """A row of two tokens (1, 2), none of them padding."""
-    token = next(i for i in range(3, PROBED_TOKENS) if i != getattr(model.config, "pad_token_id", None))
-    return torch.full((1, 2), token, dtype=torch.long, device=model.device)
+    return probed_tokens(model, 2)[None]
 
 
 def answers_to_a_row(model: PreTrainedModel) -> list[Tensor]:
@@ -252,10 +269,15 @@ def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[
     seen: list[object] = []
     handle = layers[-1].register_forward_hook(lambda _module, _args, output: seen.append(output))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _probed(model):
             answers_to_a_row(model)
     finally:
         handle.remove()
+    if not seen:
+        raise NoDepthError(
+            f"{type(model).__name__} cannot be taken apart: it answers without a call of the last of its layers; "
+            "use a model with one plain stack, e.g. BERT, RoBERTa, GPT-2"
+        )
     output = seen[-1]
     length, state = (len(output), output[0]) if isinstance(output, tuple) else (None, output)
     assert isinstance(state, Tensor)
@@ -267,30 +289,40 @@ def _observe_head(
 ) -> tuple[set[str], set[str]]:
     """Names of the parameters the answers depend on above the last layer, and of the modules called there."""
     called: set[str] = set()
-    handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def answers_above() -> list[Tensor]:
+        handles: list[torch.utils.hooks.RemovableHandle] = []
+        with passing_through(layers, len(layers), output_length) as stand_ins:
+            last = stand_ins[-1]
+            last.state = state.detach().requires_grad_()
+            is_above = [False]
+            handles.append(last.register_forward_hook(lambda *_: is_above.__setitem__(0, True)))
+            for name, module in model.named_modules():
+                if not isinstance(module, PassThrough):
+                    handles.append(module.register_forward_pre_hook(_note_call(called, name, is_above)))
+            try:
+                return answers_to_a_row(model)
+            finally:
+                for handle in handles:
+                    handle.remove()
+
+    return parameters_behind(model, answers_above), called
+
+
+def parameters_behind(model: PreTrainedModel, compute: Callable[[], list[Tensor]]) -> set[str]:
+    """Names of the parameters that what `compute` gives, in eval, depends on: the gradient tells."""
     parameters = dict(model.named_parameters())
     were_trained = {name: p.requires_grad for name, p in parameters.items()}
-    with passing_through(layers, len(layers), output_length) as stand_ins:
-        last = stand_ins[-1]
-        last.state = state.detach().requires_grad_()
-        is_above = [False]
-        handles.append(last.register_forward_hook(lambda *_: is_above.__setitem__(0, True)))
-        for name, module in model.named_modules():
-            if not isinstance(module, PassThrough):
-                handles.append(module.register_forward_pre_hook(_note_call(called, name, is_above)))
-        try:
-            for parameter in parameters.values():  # the passed layers' too, which are not in the model now
-                parameter.requires_grad_(True)
-            with torch.enable_grad():
-                answers = [answer.sum() for answer in answers_to_a_row(model)]
-            gradients = torch.autograd.grad(answers, list(parameters.values()), allow_unused=True)
-        finally:
-            for handle in handles:
-                handle.remove()
-            for name, parameter in parameters.items():
-                parameter.requires_grad_(were_trained[name])
-    # Read before the layers come back: their names must not be taken for the head's.
-    return {name for name, grad in zip(parameters, gradients, strict=True) if grad is not None}, called
+    try:
+        for parameter in parameters.values():
+            parameter.requires_grad_(True)
+        with torch.enable_grad(), in_eval(model):
+            sums = [computed.sum() for computed in compute()]
+        gradients = torch.autograd.grad(sums, list(parameters.values()), allow_unused=True)
+    finally:
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(were_trained[name])
+    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
 
 
 def _note_call(called: set[str], name: str, is_above: list[bool]) -> Callable[..., None]:

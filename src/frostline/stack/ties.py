@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from frostline.stack import Stack
-from frostline.stack.structure import in_eval, probed_row
+from frostline.stack.structure import parameters_behind, probed_row
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,5 @@ def _places(stack: Stack, names: list[str], read_below: set[str]) -> frozenset[i
 
 def _read_below(stack: Stack) -> set[str]:
     """Names of the parameters that the input of the first layer depends on."""
-    parameters = dict(stack.model.named_parameters())
-    were_trained = {name: p.requires_grad for name, p in parameters.items()}
-    try:
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
-        with torch.enable_grad(), in_eval(stack.model):
-            state = stack.state_at(0, {"input_ids": probed_row(stack.model)})
-        gradients = torch.autograd.grad(state.sum(), list(parameters.values()), allow_unused=True)
-    finally:
-        for name, parameter in parameters.items():
-            parameter.requires_grad_(were_trained[name])
-    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
+    row = {"input_ids": probed_row(stack.model)}
+    return parameters_behind(stack.model, lambda: [stack.state_at(0, row)])

@@ -3,7 +3,7 @@
 from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.files import read_columns
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
-from frostline.tasks.memory import keep
+from frostline.tasks.memory import write_rows
 from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
 
 __all__ = [
@@ -14,11 +14,11 @@ __all__ = [
     "TaskData",
     "TaskOptions",
     "demo_model_folder",
-    "keep",
     "known",
     "load",
     "metrics_of",
     "parse",
     "read_columns",
     "resolve",
+    "write_rows",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from frostline.errors import UsageError
@@ -11,7 +11,6 @@ from frostline.tasks.source import Part, Source, part_of_file
 from frostline.tasks.table import check_dev, listed
 
 _DEV_SPLITS = ("dev", "validation", "valid", "val")
-TEST = "test"
 
 
 def name_of(source: str) -> str | None:
@@ -45,17 +44,14 @@ def choose(source: str, splits: Mapping[str, Part], dev: str | None) -> Source:
         raise UsageError(f"{source} has no split 'train'; its splits: {listed(list(splits))}")
     if dev is not None:
         return Source(train=splits["train"], dev=_named_dev(splits, dev))
-    found = dev_splits(splits)
+    found = [name for name in _DEV_SPLITS if name in splits]
     if len(found) > 1:
         raise UsageError(f"{source} has the splits {' and '.join(found)}; choose one of them by --dev")
-    left = f"the split {TEST!r} is left alone; to score on it, give --dev {TEST}"
-    notices = (left,) if not found and TEST in splits else ()
-    return Source(train=splits["train"], dev=splits[found[0]] if found else None, notices=notices)
-
-
-def dev_splits(names: Container[str]) -> list[str]:
-    """Those of the splits that are there to choose by."""
-    return [name for name in _DEV_SPLITS if name in names]
+    if found:
+        return Source(train=splits["train"], dev=splits[found[0]])
+    left = [name for name in splits if name != "train"]
+    notice = f"splits left alone: {listed(left)}; to score on one, give --dev NAME"
+    return Source(train=splits["train"], dev=None, notices=(notice,) if left else ())
 
 
 def is_there(path: Path) -> bool:
@@ -88,9 +84,10 @@ def _of_folder(folder: Path, config: str | None, dev: str | None) -> dict[str, P
     if hub.is_saved(folder):
         return hub.open_saved(folder)
     if config is None and (train := files.file_named(folder, ("train",))):
-        stems = {*_DEV_SPLITS, TEST, dev or TEST}
-        others = {stem: files.file_named(folder, (stem,)) for stem in sorted(stems) if "/" not in stem}
-        return {"train": part_of_file(train)} | {stem: part_of_file(path) for stem, path in others.items() if path}
+        stems = {*_DEV_SPLITS, "test", dev or "test"}
+        named = {stem: files.file_named(folder, (stem,)) for stem in sorted(stems) if "/" not in stem}
+        alike = {path.stem: path for path in sorted(folder.glob(f"[!.]*{train.suffix}")) if path.is_file()}
+        return {stem: part_of_file(path) for stem, path in {**alike, **named, "train": train}.items() if path}
     if hub.is_laid_out(folder):
         return hub.open_folder(folder, config)
     known = ", ".join(f"train{suffix}" for suffix in files.SUFFIXES)
@@ -98,14 +95,15 @@ def _of_folder(folder: Path, config: str | None, dev: str | None) -> dict[str, P
 
 
 def _named_dev(splits: Mapping[str, Part], dev: str) -> Part:
-    train = splits["train"]
     path = Path(dev).expanduser()
-    if not is_there(path) and dev == "train":
+    if is_there(path) and path.is_file():
+        check_dev(path, splits["train"].path)
+        return part_of_file(path)
+    if dev == "train":
         raise UsageError("the dev split 'train' is the training split; give another, or none")
-    if not is_there(path) and dev in splits:
+    if dev in splits:
         return splits[dev]
-    if not is_there(path) and len(splits) > 1:
-        others = [name for name in splits if name != "train"]
-        raise UsageError(f"there is no dev file {dev}, and no split of that name; splits: {listed(others)}")
-    check_dev(path, train.path)
-    return part_of_file(path)
+    others = [name for name in splits if name != "train"]
+    raise UsageError(
+        f"there is no dev file {dev}" + (f", and no split of that name; splits: {listed(others)}" if others else "")
+    )

@@ -85,12 +85,18 @@ def _parts(source: str, splits: Any) -> dict[str, Part]:
 
 
 def _read(path: Path, split: Any, wanted: Sequence[str]) -> Table:
+    import pyarrow
+
     try:
         with _quiet():
             chosen = split.select_columns(list(wanted))
             table = chosen.with_format("arrow")[:]
-            return from_arrow(path, table.replace_schema_metadata(chosen.features.arrow_schema.metadata))
+            table = table.replace_schema_metadata(chosen.features.arrow_schema.metadata)
     except _errors() as error:
+        raise DataError(f"cannot be read ({_reason(error)})", path=path) from error
+    try:
+        return from_arrow(path, table)
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # only the values show whether they are sound
         raise DataError(f"cannot be read ({_reason(error)})", path=path) from error
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from frostline import atomic
 from frostline.errors import UsageError
-from frostline.tasks.find import TEST, dev_splits
 from frostline.tasks.table import listed
 from frostline.tasks.text import reason
 
@@ -18,26 +17,38 @@ _ROWS = 10_000
 """Rows hashed at a time: memory for no more than these is taken beside the data."""
 
 
-def keep(data: object, folder: Path) -> Path:
-    """The folder, below this one, that holds the data as `train.parquet`, `dev.parquet`, …; made unless it is there.
+def write_rows(data: object, folder: Path, name: str) -> Path:
+    """The folder `<digest>/<name>`, below this one, with `train.parquet`, `dev.parquet`, …; made unless it is there.
 
-    It is named by its content, so that the same data is found again and other data never takes its place.
+    The digest is of the content, so that the same data is found again and other data never takes its place; the name
+    is what a task of that folder is called.
     """
-    tables = {name: _arrow(part, name) for name, part in _splits(data).items()}
-    kept = folder / _digest(tables)
+    from pyarrow import parquet
+
+    _check_file_name("name", name)
+    tables = {split: _arrow(part, split) for split, part in _splits(data).items()}
+    kept = folder / _digest(tables) / name
     if not kept.is_dir():
-        _write(tables, kept)
+        with atomic.new_folder(kept) as unfinished:
+            for split, table in tables.items():
+                parquet.write_table(table, unfinished / f"{split}.parquet")
     return kept
 
 
 def _splits(data: object) -> dict[str, object]:
-    """The parts that are used, by name: train, and dev or, where there is none, test."""
+    """The parts by name, in an order that is theirs."""
     if not isinstance(data, Mapping):
         return {"train": data}
     if "train" not in data:
         raise UsageError(f"the data has no split 'train'; its splits: {listed([str(name) for name in data])}")
-    others = dev_splits(data) or [name for name in (TEST,) if name in data]
-    return {name: data[name] for name in ("train", *others)}
+    splits = {_check_file_name("split", str(name)): part for name, part in data.items()}
+    return dict(sorted(splits.items()))
+
+
+def _check_file_name(what: str, name: str) -> str:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UsageError(f"the {what} {name!r:.80} cannot be that of a file; give a plain word")
+    return name
 
 
 def _arrow(part: object, name: str) -> Any:
@@ -68,17 +79,3 @@ def _digest(tables: Mapping[str, Any]) -> str:
             for start in range(0, len(column), _ROWS):
                 digest.update(repr(column.slice(start, _ROWS).to_pylist()).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
-
-
-def _write(tables: Mapping[str, Any], kept: Path) -> None:
-    """Writes the files; the folder appears when it is whole."""
-    from pyarrow import parquet
-
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=kept.parent) as name:
-        unfinished = Path(name) / kept.name
-        unfinished.mkdir()
-        for split, table in tables.items():
-            parquet.write_table(table, unfinished / f"{split}.parquet")
-        if not kept.is_dir():  # another process may have been first
-            unfinished.rename(kept)
