@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from frostline.errors import FrostlineError, check_between
+from frostline.stack.dropout import quicken
 from frostline.stack.packing import NAME as PACKED_ATTENTION
 from frostline.stack.packing import Reading, can_read_one_token, first_position, reading
 from frostline.stack.structure import (
@@ -111,8 +112,9 @@ class Stack:
         return self.head_reads == "first" and can_read_one_token(self.model.config)
 
     def allow_packing(self) -> None:
-        """From here on attention can take packed rows."""
+        """From here on attention can take packed rows, and dropout draws fast."""
         self.model.set_attn_implementation(PACKED_ATTENTION)
+        quicken(self.model)
 
     @property
     def device(self) -> torch.device:

@@ -23,6 +23,8 @@ from transformers import AttentionInterface, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from frostline.stack.dropout import drop
+
 NAME = "frostline_packed"
 
 # Families whose attention goes through the interface, by where their positions start.
@@ -115,14 +117,12 @@ def _attention(
         return _read_attention(module, query, top.states, packing, options), None
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    padded = functional.scaled_dot_product_attention(
+    padded = _attended(
         _padded(query, packing),
         _padded(key, packing),
         _padded(value, packing),
-        attn_mask=_mask(packing, is_causal=is_causal, window=options.get("sliding_window")),
-        dropout_p=options.get("dropout", 0.0),
-        scale=options.get("scaling"),
-        enable_gqa=query.shape[1] != key.shape[1],
+        _mask(packing, is_causal=is_causal, window=options.get("sliding_window")),
+        options,
     )
     rows = padded.transpose(1, 2).reshape(packing.is_real.numel(), -1).index_select(0, packing.target)
     return rows.view(1, len(rows), query.shape[1], -1), None
@@ -137,15 +137,24 @@ def _read_attention(
         _padded(module.get_submodule(name)(states).view(1, -1, n_heads, width).transpose(1, 2), packing)
         for name in _PROJECTIONS[module.config.model_type]  # type: ignore[union-attr, index]
     )
-    output = functional.scaled_dot_product_attention(
-        query[0].transpose(0, 1).unsqueeze(2),
-        keys,
-        values,
-        attn_mask=_mask(packing, is_causal=False),
-        dropout_p=options.get("dropout", 0.0),
-        scale=options.get("scaling"),
-    )
+    queries = query[0].transpose(0, 1).unsqueeze(2)
+    output = _attended(queries, keys, values, _mask(packing, is_causal=False), options)
     return output.reshape(1, n_rows, n_heads, width)
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
+    """Attention of a padded batch, (batch, heads, queries, width)."""
+    rate, scale = options.get("dropout", 0.0), options.get("scaling")
+    n_groups = query.shape[1] // key.shape[1]
+    if not rate:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=n_groups > 1
+        )
+    # With dropout the library does the same steps, but draws for longer than it multiplies.
+    key, value = (part.repeat_interleave(n_groups, dim=1) if n_groups > 1 else part for part in (key, value))
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-1, -2)
+    bias = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    return drop((scores + bias).softmax(-1), rate) @ value
 
 
 def _padded(states: Tensor, packing: Packing) -> Tensor:
