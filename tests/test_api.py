@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets.table import InMemoryTable
 from transformers import AutoModel
 
 import frostline
@@ -223,6 +225,21 @@ class TestRowsInMemory:
         with pytest.raises(UsageError, match="cannot be written"):
             self.source(frame(), tmp_path / "file")
 
+    def test_a_name_is_for_rows_only(self, toy: Toy, tmp_path: Path) -> None:
+        for task in (str(toy.train), toy.train, "sst2"):
+            with pytest.raises(UsageError, match=r"name is for rows that Python holds; the task .* has its own"):
+                api.make_request(str(toy.model), task, {"name": "mine", "out": tmp_path})
+            assert api.make_request(str(toy.model), task, {"out": tmp_path})[0].task.name != "mine"
+
+    def test_text_that_is_not_utf_8_is_told_in_one_line(self, tmp_path: Path) -> None:
+        broken = pyarrow.array([b"so good", b"caf\xe9"]).view(pyarrow.string())
+        table = pyarrow.table({"text": broken, "label": [0, 1]})
+        with pytest.raises(UsageError, match=r"the train rows cannot be kept: .*'text' .* not UTF-8") as caught:
+            self.source(Dataset(InMemoryTable(table)), tmp_path)
+        assert "\n" not in str(caught.value)
+        sound = table.set_column(0, "text", [["so good", "caf\xe9"]])
+        assert self.source(Dataset(InMemoryTable(sound)), tmp_path).is_dir()
+
     def test_without_out_the_folder_is_named_by_model_and_name(
         self, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -252,6 +269,13 @@ class TestRowsInMemory:
 def test_train_takes_one_seed(seeds: Any, toy: Toy, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train makes one model.* --seeds 3, for seed 3"):
         api.train(str(toy.model), frame(), frozen=3, save=tmp_path / "saved", seeds=seeds, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("save", [5, "", None])
+def test_what_is_no_folder_to_save_in_is_told_before_anything_is_written(save: Any, toy: Toy, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"save is {save!r}; give the name of a folder"):
+        api.train(str(toy.model), frame(), frozen=3, save=save, seeds="3,", out=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -287,12 +311,13 @@ class TestModelInMemory:
             api.make_request(str(toy.model), str(toy.train), {"tokenizer": "x", "out": tmp_path})
 
     def test_a_curve_of_objects_is_that_of_the_files_and_is_not_run_twice(self, toy: Toy, tmp_path: Path) -> None:
-        settings: dict[str, Any] = {"seeds": 1, "lr": 1e-3, "epochs": 1, "frozen": "3", "workers": 1, "name": "mine"}
+        settings: dict[str, Any] = {"seeds": 1, "lr": 1e-3, "epochs": 1, "frozen": "3", "workers": 1}
+        named = settings | {"name": "mine"}
         train, dev = pd.read_csv(toy.train), pd.read_csv(toy.dev)
         from_files = frostline.curve(str(toy.model), str(toy.train), dev=str(toy.dev), out=tmp_path / "a", **settings)
         first, second = (
             frostline.curve(
-                AutoModel.from_pretrained(toy.model), {"train": train, "dev": dev}, out=tmp_path / "b", **settings
+                AutoModel.from_pretrained(toy.model), {"train": train, "dev": dev}, out=tmp_path / "b", **named
             )
             for _ in range(2)
         )

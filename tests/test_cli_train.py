@@ -269,7 +269,7 @@ def check_rows(rows: list[dict[str, Any]], result: RunResult, toy: Toy) -> None:
     assert [row["prediction"] for row in rows] == [("bad", "good")[number] for number in outputs.argmax(axis=1)]
 
 
-def predicted(saved: Path, folder: Path, header: list[str], fields: list[str], **flags: str) -> float:
+def predicted(saved: Path, folder: Path, header: list[str], fields: list[str], **flags: Any) -> float:
     """The probability of `good` for a file of one row."""
     path = folder / "one.csv"
     with path.open("w", newline="") as stream:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -23,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from commands import ENVIRONMENT, Toy, check_one_line, run_files, runs_in, start
+from frostline.api import make_request
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.stack.census import PAPER_MODELS
@@ -386,6 +388,8 @@ PLACES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "save below a file": (("--save", "TRAIN/saved"), ("--save", "cannot be written", "give another folder")),
     "save where nothing can be made": (("--save", "/proc/none/saved"), ("--save /proc/none/saved", "another folder")),
     "save where something is": (("--save", "MODEL"), ("--save", "is there already", "new or empty folder")),
+    "save where no folder can be": (("--save", "/proc/saved"), ("--save /proc/saved", "another folder")),
+    "save is a dangling link": (("--save", "TMP/dangling"), ("--save", "link to nothing", "new or empty folder")),
     "save is a file": (("--save", "TRAIN"), ("--save", "is there already")),
 }
 
@@ -395,6 +399,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(
     name: str, toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flags, words = PLACES[name]
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     places = {"TRAIN": str(toy.train), "MODEL": str(toy.model), "TMP": str(tmp_path)}
     filled = [next((f.replace(key, path) for key, path in places.items() if f.startswith(key)), f) for f in flags]
     command = ["train", str(toy.model), str(toy.train), "--frozen", "3", "--lr", "1e-3", "--epochs", "1"]
@@ -417,6 +422,14 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(
         ({"cache": "no"}, ("cache is 'no'", "bool")),
         ({"max_train": "all"}, ("task.max_train is 'all'", "int")),
         ({"cache_max_gb": "much"}, ("cache_max_gb is 'much'", "at least 0")),
+        ({"seeds": True}, ("seeds is True", "whole numbers")),
+        ({"seeds": [True]}, ("seeds is [True]", "whole numbers")),
+        ({"frozen": np.array([True])}, ("frozen is array([ True])", "whole numbers")),
+        ({"lr": False}, ("learning rates are False", "numbers")),
+        ({"workers": True}, ("workers is True", "whole number")),
+        ({"out": 5}, ("out is 5", "folder")),
+        ({"out": ""}, ("out is ''", "folder")),
+        ({"dev": pd.DataFrame({"text": []})}, ("dev is a DataFrame", '{"train": …, "dev": …}')),
         ({"sede": 3}, ("unknown setting 'sede'", "Did you mean 'seeds'?")),
     ],
 )
@@ -427,6 +440,16 @@ def test_what_python_users_give_is_looked_at_too(settings: dict[str, Any], words
         curve(str(toy.model), str(toy.train), **settings)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers(toy: Toy, tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"seeds": 2, "frozen": 3, "lr": 0.5, "epochs": 1, "out": tmp_path}
+    given = {"seeds": np.int64(2), "frozen": np.int32(3), "lr": np.float32(0.5), "epochs": np.int64(1), "out": tmp_path}
+    wanted = make_request(str(toy.model), str(toy.train), plain)
+    assert make_request(str(toy.model), str(toy.train), given) == wanted
+    arrays = {"seeds": np.arange(2), "frozen": np.array([3]), "lr": np.array([0.5])}
+    assert make_request(str(toy.model), toy.train, plain | arrays) == wanted
+    assert make_request(str(toy.model), toy.train, plain | {"seeds": np.int64(3)}) != wanted
 
 
 PROCESSES: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {

@@ -196,7 +196,7 @@ class TestIdentity:
     def test_a_damaged_identity_is_told_with_its_path(self, store: Store) -> None:
         path = store.folder / "identity.json"
         path.write_text(path.read_text().replace("toy", "top"))
-        with pytest.raises(DataError, match=r"identity\.json.*damaged or edited"):
+        with pytest.raises(DataError, match=r"identity\.json: .*damaged or edited; move it away, or give another"):
             Store.open(store.folder, IDENTITY)
 
     def test_out_is_a_file(self, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import operator
 import typing
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 from rich.console import Console
 from transformers import PreTrainedModel
 
@@ -78,12 +80,13 @@ def train(
         settings: the command's flags by their names; without `lr` the rate is the line search's.
     """
     if settings.get("seeds") is not None:
-        settings["seeds"] = _one_seed(settings["seeds"])
+        settings["seeds"] = _one_seed(_without_numpy(settings["seeds"]))
     if str(frozen) != "full" and not str(frozen).isdecimal():
         raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
     depth = None if str(frozen) == "full" else int(frozen)
+    save = _folder("save", save)
     request, options = make_request(model, task, settings)
-    check_new_folder(Path(save))
+    check_new_folder(save)
     with progress or make_progress(Console(stderr=True)) as told:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="train")
         if depth is not None:
@@ -91,9 +94,9 @@ def train(
         strategy = Full() if depth is None else Freeze(check_between("frozen", depth, 0, opened.resolved.n_layers))
         spec = spec_at(opened.resolved, strategy, chosen_rate(opened, options, told))
         limit = options.max_cache_bytes
-        settled = train_config(opened.resolved, options.out, spec, save=Path(save), max_cache_bytes=limit)
+        settled = train_config(opened.resolved, options.out, spec, save=save, max_cache_bytes=limit)
         atomic.write(options.out / "train.yaml", settled)
-        return _train_and_save(spec, opened, Runner(limit), told, Path(save))
+        return _train_and_save(spec, opened, Runner(limit), told, save)
 
 
 def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:
@@ -110,12 +113,14 @@ def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progres
 
 def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[CurveSpec, SweepOptions]:
     """A request and how to do it, from flags by their names; settings that are None are left at their defaults."""
-    given = {name: value for name, value in settings.items() if value is not None}
+    given = {name: _without_numpy(value) for name, value in settings.items() if value is not None}
     tokenizer = given.pop("tokenizer", None)
     if "lr" in given and "lrs" in given:
         raise UsageError("lr and lrs are both given; lr is one rate without a search, lrs are those to search")
     if tokenizer is not None and not isinstance(model, PreTrainedModel):
         raise UsageError(f"tokenizer is for a model object; that of {model} is found by its name")
+    if "name" in given and isinstance(task, str | Path):
+        raise UsageError(f"name is for rows that Python holds; the task {task} has its own")
     if unknown := [name for name in given if name not in _SETTINGS]:
         raise UsageError(f"unknown setting {unknown[0]!r}.{suggestion(unknown[0], sorted(_SETTINGS))}")
     plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
@@ -186,7 +191,7 @@ def read_seeds(value: str | int | Iterable[int]) -> tuple[int, ...]:
     if isinstance(value, str):
         parts = [_whole("seeds", part) for part in value.split(",") if part.strip()]
         value = parts if "," in value else parts[0] if parts else 0
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= _MOST_SEEDS:
             raise UsageError(f"seeds is {value}; give how many (at least 1, at most {_MOST_SEEDS}), or which: 0,1,2")
         return tuple(range(value))
@@ -224,16 +229,28 @@ def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ..
     parts: Iterable[Any]
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | float) else value
     try:
-        return tuple(float(part) for part in parts)
+        return tuple(float(_not_bool(part)) for part in parts)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name} are {value!r:.80}; write numbers, separated by commas") from error
 
 
-def _whole_numbers(name: str, values: Iterable[Any]) -> tuple[int, ...]:
+def _whole_numbers(name: str, values: Any) -> tuple[int, ...]:
     try:
-        return tuple(operator.index(value) for value in values)
+        return tuple(operator.index(_not_bool(value)) for value in values)
     except TypeError as error:
         raise UsageError(f"{name} is {values!r:.80}; give whole numbers") from error
+
+
+def _not_bool(value: Any) -> Any:
+    """The value, unless it is True or False, which Python takes for 1 and 0."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{value} is no number")
+    return value
+
+
+def _without_numpy(value: Any) -> Any:
+    """One number of numpy as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _whole(name: str, value: object) -> int:
@@ -243,15 +260,28 @@ def _whole(name: str, value: object) -> int:
 
 
 def _cache_bytes(value: float) -> int:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise UsageError(f"cache_max_gb is {value!r:.80}; it must be at least 0 (0: nothing is kept) and finite")
     return int(value * 2**30)
 
 
 def _n_workers(value: object) -> int:
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError(f"workers is {value!r:.80}; give a whole number")
     return value
+
+
+def _folder(name: str, value: object) -> Path:
+    if not isinstance(value, str | Path) or str(value) == "" or "\0" in str(value):
+        raise UsageError(f"{name} is {value!r:.80}; give the name of a folder")
+    return Path(value)
+
+
+def _dev(value: object) -> str:
+    if not isinstance(value, str | Path):
+        advice = 'give a file or a split, and rows together with those to train on: {"train": …, "dev": …}'
+        raise UsageError(f"dev is a {type(value).__name__}; {advice}")
+    return str(value)
 
 
 def _rerun(value: object) -> str:
@@ -270,7 +300,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "lr": _one_rate,
     "lrs": read_rates,
     "keep": read_shares,
-    "out": Path,
+    "out": functools.partial(_folder, "out"),
+    "dev": _dev,
     "cache_max_gb": _cache_bytes,
     "workers": _n_workers,
     "rerun": _rerun,

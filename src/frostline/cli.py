@@ -160,7 +160,7 @@ def predict(
     """The file's columns, then `prediction` and one `probability_<label>` a class."""
     from frostline.export import predict_file
 
-    rows = list(predict_file(folder, file, text=text, text_pair=text_pair))
+    rows = list(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"))
     written = _rows(rows, format)
     if to is None:
         sys.stdout.write(written)

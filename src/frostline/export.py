@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -32,7 +33,7 @@ from frostline.records import RunResult
 from frostline.serial import Record
 from frostline.stack import Stack
 from frostline.stack.load import load_tokenizer, load_trained, quiet
-from frostline.tasks import Rows, read_columns
+from frostline.tasks import Rows, read_columns, read_objects
 
 _MANIFEST = "frostline.json"
 
@@ -141,21 +142,29 @@ def _tokenizer_of(model: PreTrainedModel) -> PreTrainedTokenizerBase:
 def check_new_folder(folder: Path) -> None:
     """Raises if there is something at the path that saving would overwrite, or no folder can be made there."""
     with atomic.explained(f"--save {folder}"):
+        if folder.is_symlink() and not folder.exists():
+            raise UsageError(f"--save {folder} is a link to nothing; give a new or empty folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"--save {folder} is there already; give a new or empty folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as private:
+            (Path(private) / folder.name).mkdir()
 
 
 def predict_file(
-    folder: Path, file: Path, *, text: str | None = None, text_pair: str | None = None
-) -> Iterator[dict[str, str | float]]:
-    """The file's rows with `prediction` and, for classes, one `probability_<label>` each."""
+    folder: Path, file: Path, *, text: str | None = None, text_pair: str | None = None, as_json: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The file's rows with `prediction` and, for classes, one `probability_<label>` each.
+
+    The values are text; with `as_json`, those of a JSON file are as they are there.
+    """
     if not folder.is_dir():
         raise UsageError(f"there is no model folder {folder}; `frostline train … --save {folder}` makes one")
     manifest = _read_manifest(folder)
     columns = read_columns(file)
     texts, pairs = _texts(columns, manifest, text, text_pair, file)
     model = load_trained(folder)
+    _check_head(model, folder)
     added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
     if taken := added & set(columns):
         raise UsageError(f"{file} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")
@@ -163,9 +172,19 @@ def predict_file(
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
     names = [str(model.config.id2label[number]) for number in range(outputs.shape[1])]
     is_regression = model.config.problem_type == "regression" or outputs.shape[1] == 1
-    for row, values in enumerate(outputs.astype(np.float64)):
-        answer: dict[str, str | float] = {name: fields[row] for name, fields in columns.items()}
+    given = read_objects(file) if as_json else [{name: columns[name][row] for name in columns} for row in rows.ids]
+    for answer, values in zip(given, outputs.astype(np.float64), strict=True):
         yield answer | (_value(values) if is_regression else _classes(values, names))
+
+
+def _check_head(model: PreTrainedModel, folder: Path) -> None:
+    """Raises where the head does not choose one of several classes, each with a name of its own."""
+    if model.config.problem_type == "multi_label_classification":
+        what = "is a multi-label model (problem_type 'multi_label_classification'), which is not supported"
+        raise DataError(f"{what}; give one with one class or one number a row", path=folder)
+    names = [str(name) for name in model.config.id2label.values()]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"two of its classes are called {twice[0][:80]!r}; rename one in config.json", path=folder)
 
 
 def _outputs(

@@ -37,7 +37,11 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         path = folder / "identity.json"
         atomic.write_new(path, _sealed(identity))
-        kept = FolderIdentity.from_json(_opened(path))
+        try:
+            kept = FolderIdentity.from_json(_opened(path))
+        except DataError as error:
+            what = str(error).removeprefix(f"{path}: ")
+            raise DataError(f"{what}; move it away, or give another --out folder", path=path) from error
         if kept.key != identity.key:
             raise UsageError(f"--out {folder} holds {kept.text}; this is {identity.text}. Give another --out folder")
         return cls(folder)

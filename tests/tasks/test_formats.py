@@ -232,7 +232,7 @@ BROKEN: dict[str, tuple[str, str, int | None, str]] = {
     "a broken line": (".jsonl", ROW + '{"text": "a", "label"}\n', 2, "is not JSON .Expecting ':' .* column 22"),
     "a line that was cut": (".jsonl", ROW + "\n" + ROW[:10], 3, "is not JSON"),
     "a broken array": (".json", "[" + ROW + "," + ROW[:10], 2, "is not JSON"),
-    "one object over many lines": (".json", '{\n "text": ["a"]\n}', 1, "one object a line, or one array of objects"),
+    "one object over many lines": (".json", '{\n "text": ["a"]\n}', None, "one object a line, or one array of objects"),
     "a line that is no object": (".jsonl", ROW + "[1, 2]\n", 2, "is no JSON object but list"),
     "an array of numbers": (".json", "[1, 2]", None, "row 1: is no JSON object but int"),
     "other keys": (".jsonl", ROW + '{"txt": "a", "label": 0}\n', 2, "no key 'text'; its keys: txt, label. Did you"),
@@ -340,3 +340,53 @@ def test_all_columns_for_predictions(tmp_path: Path) -> None:
     for suffix in TYPED:
         found = tasks.read_columns(Path(write(tmp_path / f"own{suffix}", columns | {"more": [["1", "é"], []]})))
         assert found == {"text": ["a", ""], "more": ['["1", "é"]', "[]"], "n": ["1.5", "2"], "is": ["true", ""]}
+
+
+ONE_OBJECT = {
+    "rows in a key": ({"data": [{"text": "a", "label": 1}]}, r"keys: data\).*in 'data'; write that array alone"),
+    "columns of pandas": ({"text": {"0": "a"}, "label": {"0": 1}}, r"keys: text, label\), each a whole .*records"),
+    "columns as lists": ({"text": ["a", "b"], "label": [0, 1]}, r"keys: text, label\), each a whole column"),
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ONE_OBJECT)
+def test_a_file_that_is_one_object_is_told_what_it_is(name: str, indent: int | None, tmp_path: Path) -> None:
+    content, message = ONE_OBJECT[name]
+    source = write_text(tmp_path / "own.json", json.dumps(content, indent=indent))
+    for reads in (load, lambda path: tasks.read_columns(Path(path))):
+        with pytest.raises(DataError, match=rf"own\.json: is one JSON object \({message}"):
+            reads(source)
+
+
+def test_one_row_is_a_row_and_over_several_lines_it_is_not(tmp_path: Path) -> None:
+    row = {"text": "a", "tokens": ["a"]}
+    assert tasks.read_columns(Path(write_text(tmp_path / "own.json", json.dumps(row))))["text"] == ["a"]
+    with pytest.raises(DataError, match="over several lines; write one object a line"):
+        tasks.read_columns(Path(write_text(tmp_path / "own.json", json.dumps(row, indent=2))))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(objects=st.lists(st.dictionaries(st.text(), JSON_VALUES, max_size=4), min_size=1, max_size=5))
+def test_objects_of_any_keys_are_read_for_predictions(
+    objects: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("own") / "own.json"
+    path.write_text(json.dumps([{"text": "a"}, *objects]))
+    found = tasks.read_objects(path)
+    assert [list(one) for one in found] == [["text"], *(list(one) for one in objects)]
+    columns = tasks.read_columns(path)
+    assert list(columns) == list(dict.fromkeys(["text", *(name for one in objects for name in one)]))
+    assert {len(fields) for fields in columns.values()} == {len(objects) + 1}
+    json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_halves_of_characters_and_numbers_that_json_has_not_are_replaced(tmp_path: Path) -> None:
+    path = Path(write_text(tmp_path / "own.jsonl", r'{"text": "a", "k\ud800": ["\udc00", NaN, 1e999, "\ud83d\ude00"]}'))
+    assert tasks.read_objects(path) == [{"text": "a", "k\ufffd": ["\ufffd", None, None, "😀"]}]

@@ -213,6 +213,56 @@ def test_what_the_library_raises_is_one_line(name: str, monkeypatch: pytest.Monk
         load("sst2")
 
 
+def test_a_missing_shard_is_named(splits: DatasetDict) -> None:
+    data = Path("copy/data")
+    data.mkdir(parents=True)
+    for number, first in ((0, 0), (1, 20)):
+        rows(20, first).to_parquet(data / f"train-0000{number}-of-00002.parquet")
+    splits["validation"].to_parquet(data / "validation-00000-of-00001.parquet")
+    assert len(load("copy").train) == 40
+    (data / "train-00001-of-00002.parquet").unlink()
+    with pytest.raises(DataError, match=r"train-00001-of-00002\.parquet: there is no such file.*copy the data"):
+        load("copy")
+
+
+def test_shards_with_a_hash_in_their_names_are_whole(splits: DatasetDict) -> None:
+    data = Path("copy/data")
+    data.mkdir(parents=True)
+    for number, digest in ((0, "0a1b"), (1, "ff00")):
+        rows(20, 20 * number).to_parquet(data / f"train-0000{number}-of-00002-{digest}.parquet")
+    assert len(load("copy").train) + len(load("copy").dev) == 40
+
+
+def test_configurations_without_a_card_are_kept_apart(splits: DatasetDict) -> None:
+    for name, first in (("a", 0), ("b", 500)):
+        place = Path("copy") / name
+        place.mkdir(parents=True)
+        rows(20, first).to_parquet(place / "train-00000-of-00001.parquet")
+        splits["validation"].to_parquet(place / "validation-00000-of-00001.parquet")
+    with pytest.raises(UsageError, match="copy holds several data sets: a, b; give one of them as copy:a"):
+        load("copy")
+    assert load("copy:b").train.texts == [f"row {i}" for i in range(500, 520)]
+    assert (load("copy:a").task.name, load("copy:a").train.texts[0]) == ("copy-a", "row 0")
+    with pytest.raises(UsageError, match="several data sets: a, b"):
+        load("copy:c")
+    (Path("copy/b/train-00000-of-00001.parquet")).rename("copy/b/train-00000-of-00002.parquet")
+    assert len(load("copy:a").train) == 20
+    with pytest.raises(DataError, match="train-00001-of-00002"):
+        load("copy:b")
+
+
+def test_a_dev_folder_is_no_file(splits: DatasetDict) -> None:
+    splits.save_to_disk("saved")
+    rows(20).to_parquet("own.parquet")
+    Path("held").mkdir()
+    with pytest.raises(UsageError, match=r"--dev held is a folder; a file is wanted, and no split of that name"):
+        load("saved", dev="held")
+    with pytest.raises(UsageError, match=r"--dev held is a folder; a file is wanted$"):
+        load("own.parquet", dev="held")
+    with pytest.raises(UsageError, match="there is no dev file gone"):
+        load("own.parquet", dev="gone")
+
+
 def test_the_library_is_as_loud_as_before(splits: DatasetDict) -> None:
     import logging
 

@@ -1,7 +1,7 @@
 """Labelled text: the known tasks, a user's own files, and which of their rows train and are scored."""
 
 from frostline.tasks.demo import demo_model_folder
-from frostline.tasks.files import read_columns
+from frostline.tasks.files import read_columns, read_objects
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
 from frostline.tasks.memory import write_rows
 from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
@@ -19,6 +19,7 @@ __all__ = [
     "metrics_of",
     "parse",
     "read_columns",
+    "read_objects",
     "resolve",
     "write_rows",
 ]

@@ -8,9 +8,9 @@ import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from frostline.errors import DataError
+from frostline.errors import DataError, one_line
 from frostline.tasks.table import Line, Table, check_header, collect
-from frostline.tasks.text import MOST_CHARACTERS, read_utf8, reason, too_long
+from frostline.tasks.text import MOST_CHARACTERS, read_utf8, too_long
 
 
 def read_header(path: Path) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def _records(path: Path) -> Iterator[Line]:
             advice = "is a quotation mark never closed?"
             raise DataError(f"{too_long('a field')} Or {advice}", path=path, line=line) from error
         advice = "a field that begins with a quotation mark must end with one, and those inside it be doubled"
-        raise DataError(f"bad quoting ({reason(error)}); {advice}", path=path, line=line) from error
+        raise DataError(f"bad quoting ({one_line(error)}); {advice}", path=path, line=line) from error
 
 
 def _without_overflow(path: Path, header: Sequence[str], records: Iterator[Line]) -> Iterator[Line]:

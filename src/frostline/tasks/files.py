@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from frostline.errors import UsageError, suggestion
 from frostline.tasks import delimited, jsonlines, parquet
 from frostline.tasks.table import Table
+from frostline.tasks.values import typed_table
 
 _DELIMITED = (".csv", ".tsv")
 _JSON = (".jsonl", ".ndjson", ".json")
@@ -33,13 +35,27 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """All columns of the file by name, in its order, whatever they hold."""
+    """All columns of the file by name, in its order, whatever they hold; of JSON, all keys of all objects."""
     check_path(path)
+    if _suffix(path) in _JSON:
+        objects = jsonlines.read_objects(path)
+        names = dict.fromkeys(name for one in objects for name in one)
+        columns = {name: [one.get(name) for one in objects] for name in names}
+        return typed_table(path, columns, any_value=True).columns
     header = read_header(path)
     # One column without a name, as pandas writes its index, can be kept apart; two could not.
     keeps_unnamed = header.count("") == 1
     wanted = [name for name in header if name or keeps_unnamed]
     return read(path, wanted, any_value=True).columns
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """The rows one by one: the objects of a JSON file as they are, of any other the fields by their columns."""
+    check_path(path)
+    if _suffix(path) in _JSON:
+        return jsonlines.read_objects(path)
+    columns = read_columns(path)
+    return [dict(zip(columns, fields, strict=True)) for fields in zip(*columns.values(), strict=True)]
 
 
 def file_named(folder: Path, stems: Sequence[str]) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from frostline.errors import UsageError
 from frostline.tasks import files, hub
 from frostline.tasks.source import Part, Source, part_of_file
-from frostline.tasks.table import check_dev, listed
+from frostline.tasks.table import check_dev, listed, no_dev_file
 
 _DEV_SPLITS = ("dev", "validation", "valid", "val")
 
@@ -105,5 +105,6 @@ def _named_dev(splits: Mapping[str, Part], dev: str) -> Part:
         return splits[dev]
     others = [name for name in splits if name != "train"]
     raise UsageError(
-        f"there is no dev file {dev}" + (f", and no split of that name; splits: {listed(others)}" if others else "")
+        (no_dev_file(path) if is_there(path) else f"there is no dev file {dev}")
+        + (f", and no split of that name; splits: {listed(others)}" if others else "")
     )

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frostline.errors import DataError, UsageError
+from frostline.errors import DataError, UsageError, one_line
 from frostline.tasks.files import SUFFIXES
 from frostline.tasks.parquet import from_arrow
 from frostline.tasks.source import Part
-from frostline.tasks.table import Table
-from frostline.tasks.text import reason
+from frostline.tasks.table import Table, listed
 
 NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?", re.ASCII)
 """A data set on the Hub: `owner/name`, or one configuration of it: `owner/name:config`."""
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<n_shards>\d{5})(-\w+)?\.\w+", re.ASCII)
 
 
 def is_saved(folder: Path) -> bool:
@@ -48,15 +48,47 @@ def open_saved(folder: Path) -> dict[str, Part]:
 
 
 def open_folder(folder: Path, config: str | None) -> dict[str, Part]:
-    """The splits of a folder laid out as on the Hub."""
+    """The splits of a folder laid out as on the Hub; a DataError where one of its files is missing."""
     import datasets
 
+    place, config = _place(folder, config)
+    _check_shards(folder / config if config and (folder / config).is_dir() else place)
     try:
         with _quiet():
-            found = datasets.load_dataset(str(folder), config)
+            found = datasets.load_dataset(str(place), config)
     except _errors() as error:
         raise DataError(f"is no data set that can be read ({_reason(error)})", path=folder) from error
-    return _parts(str(folder), found)
+    return _parts(str(place), found)
+
+
+def _place(folder: Path, config: str | None) -> tuple[Path, str | None]:
+    """The folder and the configuration that the library is asked for.
+
+    Without a card that names the configurations it would take the files of all of them for one data set.
+    """
+    card = folder / "README.md"
+    if card.is_file() and b"config_name" in card.read_bytes():
+        return folder, config
+    configs = sorted({path.parent.name for path in folder.glob("*/train*") if path.suffix.lower() in SUFFIXES})
+    if config in configs:
+        return folder / config, None
+    if len(configs) > 1:
+        what = f"the folder {folder} holds several data sets: {listed(configs)}"
+        raise UsageError(f"{what}; give one of them as {folder}:{configs[0]}")
+    return folder, config
+
+
+def _check_shards(folder: Path) -> None:
+    shards: dict[tuple[Path, str, int], set[int]] = {}
+    for path in sorted(folder.rglob("*-of-*")):
+        if (named := _SHARD.fullmatch(path.name)) and path.suffix.lower() in SUFFIXES:
+            split = (path.with_name(named["stem"]), f"-of-{named['n_shards']}{path.suffix}", int(named["n_shards"]))
+            shards.setdefault(split, set()).add(int(named["number"]))
+    for (stem, ending, n_shards), found in shards.items():
+        missing = sorted(set(range(n_shards)) - found)
+        if missing:
+            what = f"there is no such file, one of {len(missing)} missing out of {n_shards}"
+            raise DataError(f"{what}; copy the data set anew, all of it", path=f"{stem}-{missing[0]:05}{ending}")
 
 
 def open_named(name: str, config: str | None, way_out: str) -> dict[str, Part]:
@@ -114,7 +146,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 def _reason(error: Exception) -> str:
     # That the data set could not be generated says nothing; what it was raised from does.
-    said = reason(error.__cause__ if error.__cause__ is not None and "generating" in str(error) else error)
+    said = one_line(error.__cause__ if error.__cause__ is not None and "generating" in str(error) else error)
     return f"{said}; a configuration is given as owner/name:config" if "Config name" in said else said
 
 

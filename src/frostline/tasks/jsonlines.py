@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import DataError
-from frostline.tasks.table import Table, fault_at, missing_column
+from frostline.tasks.table import Table, fault_at, listed, missing_column
 from frostline.tasks.text import read_utf8
-from frostline.tasks.values import typed_table
+from frostline.tasks.values import mended, typed_table
 
 Records = Iterator[tuple[int | None, dict[str, Any]]]
 """Objects with the line each is on; without a line in an array."""
@@ -37,9 +37,19 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table
     return typed_table(path, columns, lines=lines or None, any_value=any_value)
 
 
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """All objects, whatever they hold, as JSON can be written again: without NaN and halves of surrogate pairs."""
+    return [
+        json.loads(mended(json.dumps(record, ensure_ascii=False)), parse_constant=lambda _: None)
+        for _, record in _records(path)
+    ]
+
+
 def _records(path: Path) -> Records:
     is_array = _begins_array(path)
     text = read_utf8(path, lines_are_short=not is_array)
+    if not is_array:
+        _check_layout(path, text)
     records = _of_array(path, text) if is_array else _of_lines(path, text)
     n_rows = 0
     for line, record in records:
@@ -58,6 +68,25 @@ def _begins_array(path: Path) -> bool:
             return stream.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
     except OSError:  # told by whoever reads it all
         return False
+
+
+def _check_layout(path: Path, text: str) -> None:
+    """Raise where all the file is one object that is not a row."""
+    try:
+        whole = json.loads(text)  # of a file with an object a line it reads the first
+    except (ValueError, RecursionError):
+        return
+    parts = list(whole.values()) if isinstance(whole, dict) else []
+    if not parts or ("\n" not in text.strip() and not all(isinstance(part, dict | list) for part in parts)):
+        return
+    what = f"is one JSON object (keys: {listed(list(whole))})"
+    arrays = [name for name, part in whole.items() if isinstance(part, list) and part and isinstance(part[0], dict)]
+    if arrays:
+        raise DataError(f"{what} with an array of objects in {arrays[0][:80]!r}; write that array alone", path=path)
+    if all(isinstance(part, dict | list) for part in parts):
+        advice = "with pandas: to_json(…, orient='records', lines=True)"
+        raise DataError(f"{what}, each a whole column; {_LAYOUT} ({advice})", path=path)
+    raise DataError(f"{what} over several lines; {_LAYOUT}", path=path)
 
 
 def _of_lines(path: Path, text: str) -> Iterator[tuple[int | None, Any]]:

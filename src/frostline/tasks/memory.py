@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from frostline import atomic
-from frostline.errors import UsageError
+from frostline.errors import UsageError, one_line
 from frostline.tasks.table import listed
-from frostline.tasks.text import reason
 
 _ALLOWED = "a pandas DataFrame, a datasets.Dataset, a DatasetDict, or a dict of train and dev"
 _ROWS = 10_000
@@ -64,7 +63,7 @@ def _arrow(part: object, name: str) -> Any:
             table = part.with_format("arrow")[:]
             return table.replace_schema_metadata(part.features.arrow_schema.metadata)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
-        raise UsageError(f"the {name} rows cannot be kept as a table: {reason(error)}") from error
+        raise UsageError(f"the {name} rows cannot be kept as a table: {one_line(error)}") from error
     raise UsageError(f"the data ({name}) is a {type(part).__module__}.{type(part).__qualname__}; give {_ALLOWED}")
 
 
@@ -76,6 +75,10 @@ def _digest(tables: Mapping[str, Any]) -> str:
         for name in table.column_names:
             column = table.column(name)
             digest.update(repr((name, str(column.type))).encode())
-            for start in range(0, len(column), _ROWS):
-                digest.update(repr(column.slice(start, _ROWS).to_pylist()).encode("utf-8", "surrogatepass"))
+            try:
+                for start in range(0, len(column), _ROWS):
+                    digest.update(repr(column.slice(start, _ROWS).to_pylist()).encode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:  # only the values show whether they are sound
+                message = f"the {split} rows cannot be kept: the column {name!r:.80} holds text that is not UTF-8"
+                raise UsageError(f"{message}; decode it as what it is") from error
     return digest.hexdigest()

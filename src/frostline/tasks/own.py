@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +14,7 @@ from frostline.errors import DataError, UsageError
 from frostline.records import Kind, TaskSpec
 from frostline.tasks.table import Table, as_number, labels_of, listed, missing_column
 from frostline.tasks.task import Task
+from frostline.tasks.values import unsupported
 
 _TEXTS = (("text", "text_pair"), ("sentence1", "sentence2"), ("text", None), ("sentence", None))
 """Columns taken for the texts where none is named, the first pair that is there."""
@@ -19,6 +22,9 @@ _FIRST_TEXTS = ("text", "sentence1", "sentence")
 """Columns taken for the first text where only the second is named."""
 _LABEL = "label"
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
+_MISSING = ("nan", "na", "n/a", "null", "none")
+"""What programs write for a number that is not there, in small letters."""
+_SEVERAL = re.compile(r",|\d\s+\d", re.ASCII)
 
 
 def settle_columns(spec: TaskSpec, header: Sequence[str], path: Path) -> tuple[TaskSpec, list[str]]:
@@ -43,6 +49,8 @@ def describe(spec: TaskSpec, table: Table) -> Task:
     assert spec.label is not None
     labels = labels_of(table, spec.label)
     declared = table.classes.get(spec.label)
+    if spec.kind != "regression":
+        _check_labels(labels, declared, table, spec.label)
     kind = spec.kind or ("classification" if declared else _kind_of(labels, table.path))
     if len(set(labels)) == 1:
         raise DataError(f"all labels (column {spec.label!r}) are {labels[0][:80]!r}; nothing to learn", path=table.path)
@@ -57,6 +65,24 @@ def describe(spec: TaskSpec, table: Table) -> Task:
         label_names=names,
         metrics=metrics.names_for(kind, None if names is None else len(names)),
     )
+
+
+def _check_labels(labels: Sequence[str], declared: Sequence[str] | None, table: Table, column: str) -> None:
+    if declared is not None:
+        if twice := [name for name, n_times in Counter(declared).items() if n_times > 1]:
+            what = f"the column {column!r} declares two classes {twice[0][:80]!r} that differ by white space at most"
+            raise DataError(f"{what}; rename one", path=table.path)
+        return
+    missing = [place for place, label in enumerate(labels) if label.lower() in _MISSING]
+    # Among words, `none` is a class like any other; among numbers it is none of them.
+    if 0 < len(missing) < len(labels) and all(
+        as_number(label) is not None for label in set(labels) if label.lower() not in _MISSING
+    ):
+        what = f"the label (column {column!r}) is {labels[missing[0]]!r} among numbers, so it is missing"
+        raise table.fault(missing[0], f"{what}; leave such rows out")
+    several = next((place for place, label in enumerate(labels) if _SEVERAL.search(label)), None)
+    if several is not None and all(label.startswith("[") and label.endswith("]") for label in labels):
+        raise table.fault(several, f"column {column!r} {unsupported('a list')}")
 
 
 def _advice(header: Sequence[str]) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frostline.errors import DataError
+from frostline.errors import DataError, one_line
 from frostline.tasks.table import Table, check_header, missing_column
-from frostline.tasks.text import reason
 from frostline.tasks.values import typed_table
 
 
@@ -50,7 +49,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        message = f"is not Parquet that can be read; was it written or copied to the end? ({reason(error)})"
+        message = f"is not Parquet that can be read; was it written or copied to the end? ({one_line(error)})"
         raise DataError(message, path=path) from error
 
 

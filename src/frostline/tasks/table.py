@@ -62,9 +62,14 @@ def fault_at(path: Path, lines: Sequence[int] | None, place: int, message: str) 
 def check_dev(dev: Path, train: Path) -> None:
     """Raise where the dev file is not there, or is the training file: that would score what was learnt by heart."""
     if not dev.is_file():
-        raise UsageError(f"there is no dev file {dev}")
+        raise UsageError(no_dev_file(dev))
     if train.is_file() and dev.samefile(train):
         raise UsageError(f"the dev file {dev} is the training file; give another, or none")
+
+
+def no_dev_file(dev: Path) -> str:
+    """What is told of a dev file that is none."""
+    return f"--dev {dev} is a folder; a file is wanted" if dev.is_dir() else f"there is no dev file {dev}"
 
 
 def check_header(header: Sequence[str], path: Path, line: int | None = None) -> None:

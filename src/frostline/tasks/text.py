@@ -45,12 +45,6 @@ def too_long(what: str) -> str:
     return f"{what} is longer than {MOST_CHARACTERS:,} characters; is it a text file with one row a line?"
 
 
-def reason(error: BaseException) -> str:
-    """What a library's error says, in one line that can be printed."""
-    said = "".join(character if character.isprintable() else " " for character in str(error))
-    return " ".join(said.split())[:300]
-
-
 def _read(path: Path, lines_are_short: bool) -> bytearray:
     content = bytearray()
     line_begins = 0

@@ -62,7 +62,7 @@ def _field(value: object, any_value: bool) -> str:
         case None:
             return ""
         case str():
-            return _checked(value)
+            return mended(value) if any_value else _checked(value)
         case bool():
             return "true" if value else "false"
         case float():
@@ -71,9 +71,19 @@ def _field(value: object, any_value: bool) -> str:
         case int() | Decimal():
             return str(value)
     if any_value:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return mended(json.dumps(value, ensure_ascii=False, default=str))
+    raise ValueError(unsupported(_kind(value)))
+
+
+def unsupported(kind: str) -> str:
+    """What is told of a column that holds more than one value a row."""
     advice = "join texts into one; of several labels a row (multi-label), make a column and a task each"
-    raise ValueError(f"holds {_kind(value)}, which is not supported: a text is one string, a label one value; {advice}")
+    return f"holds {kind}, which is not supported: a text is one string, a label one value; {advice}"
+
+
+def mended(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which no file can hold."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _kind(value: object) -> str:
