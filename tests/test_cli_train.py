@@ -163,6 +163,29 @@ class TestTrain:
         assert len(runs) == 3
 
 
+def test_what_to_beware_of_is_told(toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    both = tmp_path / "both.csv"
+    both.write_text(toy.train.read_text())
+    where = ("--out", str(tmp_path / "out"), "--save", str(tmp_path / "saved"))
+    leaky = (
+        "train",
+        str(toy.model),
+        str(toy.train),
+        "--dev",
+        str(both),
+        "--frozen",
+        "2",
+        "--lr",
+        "1e-3",
+        "--epochs",
+        "1",
+    )
+    assert main([*leaky, "--max-length", "4", *where]) == 0
+    said = capfd.readouterr().out
+    assert "take care: leakage: 72 of 72 dev rows (100%) also stand in train" in said
+    assert "training texts were cut at 4 tokens" in said
+
+
 class TestPredict:
     def test_the_real_command_writes_the_columns_of_the_file_and_the_dev_predictions(
         self, saved: Path, result: RunResult, toy: Toy

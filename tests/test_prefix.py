@@ -281,3 +281,27 @@ def test_one_pass_over_the_rows_serves_every_seed_rate_and_epoch(
     each_run = spec.epochs * (n_train + n_dev) + n_train
     assert sum(rows_through_layers) == 2 * (30 if is_cached else 4 * each_run)
     assert [result.cost.prefix_seconds > 0 for result in results] == [is_cached, False, False, False]
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "other rows"])
+def test_damaged_states_are_noticed_computed_anew_and_move_no_number(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FROSTLINE_CACHE", str(tmp_path / "cache"))
+    model, task = make_model(tmp_path / "model"), make_task(tmp_path / "task.csv", n_rows=30)
+    spec = make_spec(model, task, strategy="freeze:1", is_cached=True)
+    right, again = Runner().run(spec), Runner().run(spec)
+    assert right.cost.prefix_seconds > 0
+    assert (again.cost.prefix_seconds, again.notices) == (0.0, right.notices)
+    for path in (tmp_path / "cache").rglob("rows.npy" if harm == "other rows" else "states.npy"):
+        content = bytearray(path.read_bytes())
+        content[-9] ^= 4
+        path.write_bytes(content[:-8] if harm == "cut" else content)
+    mended = Runner().run(spec)
+    assert mended.cost.prefix_seconds > 0
+    new = [notice for notice in mended.notices if notice not in right.notices]
+    assert len(new) == 2
+    assert all("damaged prefix states were computed anew" in notice for notice in new)
+    for result in (again, mended):
+        assert result.predictions == right.predictions
+        assert [epoch.train_loss for epoch in result.epochs] == [epoch.train_loss for epoch in right.epochs]

@@ -145,7 +145,8 @@ def train(
         _print_json(result.to_json())
     else:
         score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-        _console().print(f"{save}: {score}", highlight=False, soft_wrap=True)
+        for line in (f"{save}: {score}", *(f"take care: {notice}" for notice in result.notices)):
+            _console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

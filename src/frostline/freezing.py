@@ -26,8 +26,9 @@ def freeze(
 ) -> FrozenPlan:
     """The model with its embeddings and lowest layers frozen, as a plan that can be printed, verified and released.
 
-    What is frozen has no gradient, leaves the backward pass, and stays in eval whatever calls `model.train()`. That
-    holds for a copied or unpickled model too; to release a copy, copy the plan (`copy.deepcopy(plan)`).
+    Everything else trains, also what had no gradient before; `release` gives each its own back. What is frozen has
+    no gradient, leaves the backward pass, and stays in eval whatever calls `model.train()`. That holds for a copied or
+    unpickled model too; to release a copy, copy the plan (`copy.deepcopy(plan)`).
 
     Args:
         model: a transformers model with one plain stack of layers, with any head or none, not yet wrapped or compiled.
