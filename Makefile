@@ -23,6 +23,7 @@ format: $(INSTALLED)
 
 # DATA is a GLUE folder.
 bench: $(INSTALLED)
+	.venv/bin/python -m bench.speed --data $(DATA)
 	.venv/bin/python -m bench.against_trainer --data $(DATA)
 
 $(INSTALLED): pyproject.toml constraints.txt

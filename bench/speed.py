@@ -13,6 +13,7 @@ beside (a) so that nobody doubts it. Nothing else may run on the machine. Prints
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -191,8 +192,9 @@ def _trainer_steps(model: Any, train: list[Any], dev: list[Any], collate: Any, n
             data_collator=collate,
             callbacks=[clock],
         )
-        trainer.train()
-        scoring = _seconds(lambda: trainer.predict(dev))
+        with contextlib.redirect_stdout(sys.stderr):  # where it sums itself up
+            trainer.train()
+            scoring = _seconds(lambda: trainer.predict(dev))
     return (clock.ends[-1] - clock.ends[1]) / (len(clock.ends) - 2), scoring
 
 
