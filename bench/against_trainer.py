@@ -9,25 +9,23 @@ our line search chose, and keeps its scores in `<out>/trainer.json`. Prints one 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 import frostline
+from bench.trainer import BATCH, MODEL, make_trainer, tokenised
 from frostline import tasks
 from frostline.stack.load import load_model, load_tokenizer
 
-MODEL = "all-MiniLM-L6-v2"
 N_TRAIN = 2000
 EPOCHS = 3
-BATCH = 16
-MAX_LENGTH = 128
 
 
 def main() -> None:
@@ -67,36 +65,18 @@ def _trainer_score(data: str, rate: float, seed: int) -> float:
     rows = tasks.load(tasks.parse("sst2", data=data, max_train=N_TRAIN))
     tokenizer = load_tokenizer(MODEL)
     model = load_model(MODEL, head_seed=seed, label_names=rows.label_names, pad_token_id=tokenizer.pad_token_id)
-    train, dev = (
-        [
-            {**tokenizer(text, truncation=True, max_length=MAX_LENGTH), "labels": int(label)}
-            for text, label in zip(part.texts, part.labels, strict=True)
-        ]
-        for part in (rows.train, rows.dev)
-    )
+    train, dev = (tokenised(part, tokenizer) for part in (rows.train, rows.dev))
     n_steps = EPOCHS * math.ceil(len(train) / BATCH)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                folder,
-                per_device_train_batch_size=BATCH,
-                per_device_eval_batch_size=64,
-                num_train_epochs=EPOCHS,
-                learning_rate=rate,
-                weight_decay=0.0,
-                warmup_steps=math.ceil(0.1 * n_steps),
-                lr_scheduler_type="linear",
-                max_grad_norm=1.0,
-                seed=seed,
-                report_to=[],
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                use_cpu=not torch.cuda.is_available(),
-            ),
-            train_dataset=train,
-            data_collator=DataCollatorWithPadding(tokenizer),
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        trainer = make_trainer(
+            model,
+            train,
+            tokenizer,
+            folder,
+            num_train_epochs=EPOCHS,
+            learning_rate=rate,
+            warmup_steps=math.ceil(0.1 * n_steps),
+            seed=seed,
         )
         trainer.train()
         outputs = trainer.predict(dev).predictions

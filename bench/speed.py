@@ -30,8 +30,9 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
+from transformers import DataCollatorWithPadding, TrainerCallback
 
+from bench.trainer import BATCH, MODEL, make_trainer, tokenised
 from frostline import tasks
 from frostline.api import make_request
 from frostline.resolve import open_curve
@@ -41,9 +42,6 @@ from frostline.stack.load import load_model, load_tokenizer
 from frostline.strategies import Freeze, Full
 from frostline.sweep import spec_at
 
-MODEL = "all-MiniLM-L6-v2"
-BATCH = 16
-MAX_LENGTH = 128
 DEPTHS = (3, 4, 5, 6)
 KINDS: tuple[int | None, ...] = (None, *DEPTHS)
 N_CORES = len(os.sched_getaffinity(0))
@@ -151,16 +149,9 @@ def _timed(way: str, rows: tasks.TaskData, depth: int | None, n_steps: int) -> t
     stack = Stack(model)
     stack.apply(stack.all_parameters if depth is None else stack.parameters_above(depth))
     padding: dict[str, Any] = {"padding": "max_length"} if way == "padded" else {}
-    train, dev = (
-        [
-            {**tokenizer(text, truncation=True, max_length=MAX_LENGTH, **padding), "labels": int(label)}
-            for text, label in zip(part.texts, part.labels, strict=True)
-        ]
-        for part in (rows.train, rows.dev)
-    )
-    collate = DataCollatorWithPadding(tokenizer)
+    train, dev = (tokenised(part, tokenizer, **padding) for part in (rows.train, rows.dev))
     timed = _bare_steps if way == "bare" else _trainer_steps
-    return timed(model, train, dev, collate, n_steps)
+    return timed(model, train, dev, tokenizer, n_steps)
 
 
 class _Clock(TrainerCallback):  # type: ignore[misc]
@@ -171,36 +162,20 @@ class _Clock(TrainerCallback):  # type: ignore[misc]
         self.ends.append(time.perf_counter())
 
 
-def _trainer_steps(model: Any, train: list[Any], dev: list[Any], collate: Any, n_steps: int) -> tuple[float, float]:
+def _trainer_steps(model: Any, train: list[Any], dev: list[Any], tokenizer: Any, n_steps: int) -> tuple[float, float]:
     clock = _Clock()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                folder,
-                per_device_train_batch_size=BATCH,
-                per_device_eval_batch_size=64,
-                max_steps=n_steps + 2,
-                learning_rate=3e-5,
-                report_to=[],
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                use_cpu=True,
-            ),
-            train_dataset=train,
-            data_collator=collate,
-            callbacks=[clock],
-        )
-        with contextlib.redirect_stdout(sys.stderr):  # where it sums itself up
-            trainer.train()
-            scoring = _seconds(lambda: trainer.predict(dev))
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):  # where it sums itself up
+        trainer = make_trainer(model, train, tokenizer, folder, max_steps=n_steps + 2, learning_rate=3e-5)
+        trainer.add_callback(clock)
+        trainer.train()
+        scoring = _seconds(lambda: trainer.predict(dev))
     return (clock.ends[-1] - clock.ends[1]) / (len(clock.ends) - 2), scoring
 
 
-def _bare_steps(model: Any, train: list[Any], dev: list[Any], collate: Any, n_steps: int) -> tuple[float, float]:
+def _bare_steps(model: Any, train: list[Any], dev: list[Any], tokenizer: Any, n_steps: int) -> tuple[float, float]:
     """What a plain torch loop does, nothing else: the same batches, AdamW, clipping."""
     torch.manual_seed(0)
+    collate = DataCollatorWithPadding(tokenizer)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=3e-5, weight_decay=0.0)
     model.train()

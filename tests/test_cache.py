@@ -171,6 +171,12 @@ def test_room_is_made_by_the_least_recently_used_of_other_depths(cache: Cache) -
     assert list(other.entries()) == [2]
 
 
+def test_what_would_never_fit_removes_nothing(cache: Cache) -> None:
+    _put(cache.shelf("a"), 1)
+    assert not cache.make_room(cache.shelf("b"), 2, 1000, most=999)
+    assert list(cache.shelf("a").entries()) == [1]
+
+
 def test_no_more_than_the_disk_has(cache: Cache) -> None:
     assert not cache.make_room(cache.shelf("a"), 1, free_bytes(cache.folder) + 10**9, most=2**62)
 

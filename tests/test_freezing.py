@@ -507,6 +507,15 @@ class _Borrowing(Burrow):
         return answer
 
 
+def test_a_layer_that_stands_in_two_places_cannot_be_frozen_in_one() -> None:
+    model = make_stack("bert", n_layers=4).model
+    model.bert.encoder.layer[2] = model.bert.encoder.layer[0]
+    with pytest.raises(UsageError, match="of layer 1, which would be frozen, and layer 3, to be trained"):
+        frostline.freeze(model, 1)
+    assert all(p.requires_grad for p in model.parameters())
+    frostline.freeze(model, 3).release()
+
+
 def test_a_borrowed_tensor_is_refused_too() -> None:
     with pytest.raises(UsageError, match=r"mouth\.weight is read by the embeddings, which would be frozen, and"):
         frostline.freeze(_Borrowing(BurrowConfig()), 1)

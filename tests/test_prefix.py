@@ -220,6 +220,19 @@ def test_half_precision_keeps_half_the_bytes_and_most_of_the_numbers(cache: Cach
         assert 0 < float(((found - whole) / whole).abs().max()) < error
 
 
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("limit", [NO_LIMIT, 0])
+def test_the_same_bits_whatever_is_kept_already(dtype: CacheDtype, limit: int, tmp_path: Path) -> None:
+    encoded, stack = Case("bert").encoded(N_ROWS), Case("bert").stack(n_layers=N_LAYERS)
+    kept, alone = Prefixes(limit, Cache(tmp_path / "kept")), Prefixes(limit, Cache(tmp_path / "alone"))
+    _values(kept, stack, encoded, 1, dtype)
+    assert np.array_equal(_values(kept, stack, encoded, 2, dtype), _values(alone, stack, encoded, 2, dtype))
+    rounded = compute_states(stack, encoded, 2, below=compute_states(stack, encoded, 1, dtype=dtype), dtype=dtype)
+    assert np.array_equal(rounded.values, _values(alone, stack, encoded, 2, dtype)) == (dtype == "fp32")
+    assert (tmp_path / "kept").exists() == bool(limit)
+    assert not kept.notes
+
+
 def test_dropout_is_off_whatever_mode_the_model_is_in() -> None:
     case = Case("bert")
     stack, encoded = case.stack(), case.encoded(20)

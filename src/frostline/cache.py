@@ -78,7 +78,7 @@ class Shelf:
         with (self.folder / _LOCK).open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for leftover in self.folder.glob(f"{_UNFINISHED}*"):
-                shutil.rmtree(leftover)
+                shutil.rmtree(leftover, ignore_errors=True)  # one that is being removed may go meanwhile
             yield
 
     def entries(self) -> dict[int, Entry]:
@@ -134,7 +134,7 @@ class Shelf:
         gone = self.folder / f"{_UNFINISHED}gone-{depth}-{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             self._place(depth).rename(gone)
-            shutil.rmtree(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def last_used(self, depth: int) -> float:
         """When an array was last opened; 0 where it is gone."""
@@ -189,9 +189,12 @@ class Cache:
         """Removes arrays of other depths until an array of so many bytes fits below `most`; says whether it does.
 
         Those of the shelf itself go first: what was built from them is there, or about to be. Then the least recently
-        used. Whoever has a removed array mapped keeps what is mapped.
+        used. Whoever has a removed array mapped keeps what is mapped. What would not fit into an empty cache removes
+        nothing.
         """
         needed = n_bytes + HEADER_BYTES
+        if needed > most:
+            return False
         others = [(other, kept) for other in self.shelves() for kept in other.entries() if kept != depth]
         others.sort(key=lambda other: (other[0] != shelf, other[0].last_used(other[1])))
         for other, kept in others:

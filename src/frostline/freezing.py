@@ -18,7 +18,7 @@ from frostline.report import text
 from frostline.stack import FrozenMovedError, Stack, bits_of
 from frostline.stack.hold import Hold, is_held
 from frostline.stack.ties import Tie, find_ties
-from frostline.strategies import Freeze, Layers, Strategy
+from frostline.strategies import Freeze, Layers
 
 
 def freeze(
@@ -45,7 +45,7 @@ def freeze(
         raise UsageError("the model is frozen already; call release() on the plan that froze it, then freeze it anew")
     stack = Stack(model)
     plan = strategy.plan(stack)
-    _check_ties(stack, plan)
+    _check_ties(stack, _trained_layers(strategy, stack.n_layers))
     return FrozenPlan(stack, plan)
 
 
@@ -183,7 +183,7 @@ class FrozenCallback(TrainerCallback):  # type: ignore[misc]
         self.plan.verify()
 
 
-def _strategy(n_frozen: int | None, train_layers: Collection[int] | None) -> Strategy:
+def _strategy(n_frozen: int | None, train_layers: Collection[int] | None) -> Freeze | Layers:
     if (n_frozen is None) == (train_layers is None):
         raise UsageError(
             f"n_frozen is {n_frozen}, train_layers is {train_layers}; give one of them: how many layers to freeze, or "
@@ -197,11 +197,13 @@ def _strategy(n_frozen: int | None, train_layers: Collection[int] | None) -> Str
     return Freeze(numbers[0]) if train_layers is None else Layers(frozenset(numbers))
 
 
-def _check_ties(stack: Stack, plan: Plan) -> None:
-    """Raises a UsageError where one tensor would have to be frozen and trained."""
-    trained, found = set(plan.phases[0].trained), stack.structure
-    moves = [n for n, names in enumerate(found.layer_parameters, start=1) if trained & set(names)]
-    places = {*moves, stack.n_layers + 1}
+def _trained_layers(strategy: Freeze | Layers, n_layers: int) -> Collection[int]:
+    return strategy.trained if isinstance(strategy, Layers) else range(strategy.n_frozen + 1, n_layers + 1)
+
+
+def _check_ties(stack: Stack, layers: Collection[int]) -> None:
+    """Raises a UsageError where one tensor would have to be frozen, and trained with these layers or the head."""
+    places = {*layers, stack.n_layers + 1}
     ties = find_ties(stack)
     for tie in ties:
         if tie.places & places and tie.places - places:

@@ -51,6 +51,11 @@ class Origin:
     dtype: CacheDtype
     """how they are kept"""
 
+    @property
+    def is_exact(self) -> bool:
+        """Kept as they were computed, so that those of a deeper layer, built from them, are the same bits."""
+        return self.dtype == "fp32"
+
     def key(self, encoded: Encoded) -> str:
         """Equal where the states are, whatever model and task are called."""
         return key_of(
@@ -105,7 +110,7 @@ class Prefixes:
     """The prefix states that a process uses: mapped from the cache, or computed and put there."""
 
     max_bytes: int
-    """of the cache, all in all"""
+    """of the cache, all in all; 0: states are kept in memory only"""
     cache: Cache = field(default_factory=lambda: Cache(default_folder()))
     seconds: float = 0.0
     """spent computing, so far"""
@@ -121,25 +126,35 @@ class Prefixes:
         """
         key = origin.key(encoded)
         if (key, depth) not in self._used:
-            shelf = self.cache.shelf(key)
-            try:
-                with shelf.locked():
-                    found = self._opened(shelf, encoded, depth)
-                    states = found or self._computed(shelf, encoded, origin, depth, load_stack)
-            except OSError as error:  # no room, or no right to write there
-                self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror}")
-                below = self._below(key, depth)
-                states = self._timed(lambda: compute_states(load_stack(), encoded, depth, below, origin.dtype))
-            self._used[key, depth] = states
+            states = self._on_disk(key, encoded, origin, depth, load_stack) if self.max_bytes else None
+            self._used[key, depth] = states or self._in_memory(key, encoded, origin, depth, load_stack)
         return self._used[key, depth]
+
+    def _on_disk(
+        self, key: str, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
+    ) -> States | None:
+        """The states that are kept, or computed and kept; None, and a note, where they cannot be."""
+        shelf = self.cache.shelf(key)
+        try:
+            with shelf.locked():
+                found = self._opened(shelf, encoded, depth)
+                return found or self._computed(shelf, encoded, origin, depth, load_stack)
+        except OSError as error:  # no room, or no right to write there
+            self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror}")
+            return None
+
+    def _in_memory(
+        self, key: str, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
+    ) -> States:
+        lower = [kept for known, kept in self._used if known == key and kept < depth]
+        below = self._used[key, max(lower)] if lower and origin.is_exact else None
+        return self._timed(lambda: compute_states(load_stack(), encoded, depth, below, origin.dtype))
 
     def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
         """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
         try:
             found = shelf.open(depth)
-            if found is None:
-                return None
-            return _checked(States(depth, found[1], encoded.offsets, found[0]), encoded, shelf)
+            return None if found is None else _states_of(encoded, depth, *found, shelf)
         except DataError as error:
             self.notes.append(f"damaged prefix states were computed anew: {error}")
             shelf.remove(depth)
@@ -149,10 +164,9 @@ class Prefixes:
         self, shelf: Shelf, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
     ) -> States:
         lower = [kept for kept in shelf.entries() if kept < depth]
-        below = self._opened(shelf, encoded, lower[-1]) if lower else None
+        below = self._opened(shelf, encoded, lower[-1]) if lower and origin.is_exact else None
         stack = load_stack()
-        shape = (len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens), stack.structure.width)
-        dtype = _NUMPY[origin.dtype]
+        shape, dtype = _shape(stack, encoded, depth), _NUMPY[origin.dtype]
         if not self.cache.make_room(shelf, depth, shape[0] * shape[1] * dtype.itemsize, self.max_bytes):
             raise OSError(0, "it has no room for them")
         entry = Entry(model=origin.model, task=origin.task, split=origin.split, depth=depth, dtype=origin.dtype)
@@ -162,11 +176,6 @@ class Prefixes:
         assert kept is not None
         return kept
 
-    def _below(self, key: str, depth: int) -> States | None:
-        """The deepest states above which these can be computed, among those in use."""
-        lower = [kept for known, kept in self._used if known == key and kept < depth]
-        return self._used[key, max(lower)] if lower else None
-
     def _timed(self, work: Callable[[], States]) -> States:
         began = time.perf_counter()
         try:
@@ -175,25 +184,26 @@ class Prefixes:
             self.seconds += time.perf_counter() - began
 
 
-def _checked(states: States, encoded: Encoded, shelf: Shelf) -> States:
-    """The states, if they are of these rows; a DataError otherwise."""
-    n_kept = len(states.values)
-    if n_kept not in (len(encoded.tokens), len(encoded)) or not np.array_equal(states.row_ids, encoded.row_ids):
+def _states_of(encoded: Encoded, depth: int, values: NDArray[Any], row_ids: NDArray[np.int64], shelf: Shelf) -> States:
+    """What a shelf holds as states, if it is of these rows; a DataError otherwise."""
+    if len(values) not in (len(encoded.tokens), len(encoded)) or not np.array_equal(row_ids, encoded.row_ids):
         raise DataError("they are of other rows", path=shelf.folder)
-    is_one_token = n_kept != len(encoded.tokens)
-    return States(states.depth, states.row_ids, states.offsets, states.values, is_one_token)
+    return States(depth, row_ids, encoded.offsets, values, is_one_token=len(values) != len(encoded.tokens))
 
 
 def _is_one_token(stack: Stack, depth: int) -> bool:
     return depth == stack.n_layers and stack.head_reads != "all"
 
 
+def _shape(stack: Stack, encoded: Encoded, depth: int) -> tuple[int, int]:
+    return len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens), stack.structure.width
+
+
 def compute_states(
     stack: Stack, encoded: Encoded, depth: int, below: States | None = None, dtype: CacheDtype = "fp32"
 ) -> States:
     """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
-    n_kept = len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens)
-    return _fill(np.empty((n_kept, stack.structure.width), dtype=_NUMPY[dtype]), stack, encoded, depth, below)
+    return _fill(np.empty(_shape(stack, encoded, depth), dtype=_NUMPY[dtype]), stack, encoded, depth, below)
 
 
 def _fill(values: NDArray[Any], stack: Stack, encoded: Encoded, depth: int, below: States | None) -> States:

@@ -212,7 +212,10 @@ class Stack:
         return self._state(depth, lambda: self.logits(inputs))
 
     def frozen_state_at(self, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The same, out of the gradient and in eval throughout: XLNet has one dropout for embeddings and output."""
+        """The state after `depth` layers, out of the gradient and with all of the model in eval.
+
+        All, because one module may serve above and below: XLNet has one dropout for embeddings and output.
+        """
         with torch.no_grad(), in_eval(self.model):
             return self.state_at(depth, inputs)
 
