@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -29,19 +30,21 @@ class Forward:
     autocast: bool = False
     """bf16 where the device can"""
 
+    @functools.cached_property
+    def _device(self) -> torch.device:
+        return self.stack.device
+
     def logits(self, batch: Batch, split: Split) -> Tensor:
         """The model's outputs (batch, classes), fp32."""
-        device = self.stack.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self.autocast):
             if split.states is not None and split.states.is_one_token:
                 return self._from_one_token(batch, split, split.states).float()
             return (self._packed if self.is_packed else self._padded)(batch, split).float()
 
     def _from_one_token(self, batch: Batch, split: Split, states: States) -> Tensor:
         """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
-        device = self.stack.device
-        read = tokens_read(self.stack, batch)
-        return self._head_of_one(batch.tokens[read].to(device), states.of(batch, split.encoded).to(device))
+        tokens = batch.tokens[tokens_read(self.stack, batch)].to(self._device)
+        return self._head_of_one(tokens, states.of(batch, split.encoded).to(self._device))
 
     def _padded(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack
@@ -52,35 +55,35 @@ class Forward:
                 return stack.logits(inputs)
             return stack.logits_from(self.depth, start, inputs)
         # Told by the mask: a head that looks for the pad token takes an end token that serves as one for padding.
-        return self._head(batch, self._top(start, inputs)[batch.mask.to(stack.device)])
+        return self._head(batch, self._top(start, inputs)[batch.mask.to(self._device)])
 
     def _packed(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack
         inputs = self._moved(batch.packed_inputs(stack.first_position))
-        with packed(Packing.of(batch.mask.to(stack.device))):
+        with packed(Packing.of(batch.mask.to(self._device))):
             start = self._start(batch, split, inputs)
             if self.depth == stack.n_layers or not stack.can_read_one_token:
                 state = self._top(start, inputs)[0]
                 return self._head(batch, state)
-            first = batch.ends[0].to(stack.device)
+            first = batch.ends[0].to(self._device)
             with stack.top_layer_on(first):
                 state = self._top(start, inputs)[0]
-        return self._head_of_one(batch.tokens.to(stack.device)[first], state)
+        return self._head_of_one(batch.tokens.to(self._device)[first], state)
 
     def _padded_start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
         """The state the training pass starts from (batch, tokens, width), 0 where there is padding."""
         if self.depth is None:
             return None
         if split.states is not None:
-            return batch.padded(split.states.of(batch, split.encoded)).to(self.stack.device)
-        return self.stack.frozen_state_at(self.depth, inputs) * batch.mask.to(self.stack.device)[..., None]
+            return batch.padded(split.states.of(batch, split.encoded)).to(self._device)
+        return self.stack.frozen_state_at(self.depth, inputs) * batch.mask.to(self._device)[..., None]
 
     def _start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
         """The state the training pass starts from (1, all tokens, width); None where it starts from the tokens."""
         if self.depth is None:
             return None
         if split.states is not None:
-            return split.states.of(batch, split.encoded)[None].to(self.stack.device)
+            return split.states.of(batch, split.encoded)[None].to(self._device)
         return self.stack.frozen_state_at(self.depth, inputs)
 
     def _top(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
@@ -94,8 +97,8 @@ class Forward:
         stack = self.stack
         if stack.head_reads == "all":
             return stack.logits_from(stack.n_layers, batch.padded(state), self._moved(batch.padded_inputs()))
-        read = tokens_read(stack, batch).to(stack.device)
-        return self._head_of_one(batch.tokens.to(stack.device)[read], state[read])
+        read = tokens_read(stack, batch).to(self._device)
+        return self._head_of_one(batch.tokens.to(self._device)[read], state[read])
 
     def _head_of_one(self, tokens: Tensor, state: Tensor) -> Tensor:
         """The logits from the one token of each row that the head reads, (batch,) and (batch, width)."""
@@ -103,4 +106,4 @@ class Forward:
         return self.stack.logits_from(self.stack.n_layers, state[:, None], inputs)
 
     def _moved(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensor.to(self.stack.device) for name, tensor in inputs.items()}
+        return {name: tensor.to(self._device) for name, tensor in inputs.items()}

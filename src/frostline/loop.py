@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from frostline.batches import Batch, training_batches
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
@@ -82,16 +81,17 @@ class Descent:
 
     def __init__(self, training: Training, n_epochs: int) -> None:
         spec = training.spec
-        n_steps = n_epochs * math.ceil(len(training.train.encoded) / spec.batch_size)
         self._training = training
+        self._n_steps = n_epochs * math.ceil(len(training.train.encoded) / spec.batch_size)
+        self._n_done = 0
         self._parameters = [p for p in training.forward.stack.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(spec, self._parameters)
-        self._schedule = LambdaLR(self._optimizer, lambda step: _rate_share(step, n_steps, spec.warmup_share))
 
     @property
     def rate(self) -> float:
         """The rate of the next step."""
-        return float(self._schedule.get_last_lr()[0])
+        spec = self._training.spec
+        return spec.learning_rate * _rate_share(self._n_done, self._n_steps, spec.warmup_share)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """An epoch's batches."""
@@ -105,9 +105,11 @@ class Descent:
         loss = loss_of(training.forward.logits(batch, training.train), batch.labels)
         loss.backward()
         _clip(self._parameters, training.spec.clip_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.rate
         self._optimizer.step()
-        self._schedule.step()
         self._optimizer.zero_grad(set_to_none=True)
+        self._n_done += 1
         return loss.detach()
 
 

@@ -24,6 +24,7 @@ from frostline.stack.structure import (
     PROBED_TOKENS,
     HeadReads,
     NoDepthError,
+    PassThrough,
     Structure,
     find_layers,
     find_structure,
@@ -109,7 +110,7 @@ class Stack:
     @functools.cached_property
     def can_read_one_token(self) -> bool:
         """The head reads the first token alone, and the top layer can be called with that one alone."""
-        return self.head_reads == "first" and can_read_one_token(self.model.config)
+        return self.head_reads == "first" and can_read_one_token(self.model.config, self._layers[-1])
 
     def allow_packing(self) -> None:
         """From here on attention can take packed rows, and dropout draws fast."""
@@ -194,10 +195,10 @@ class Stack:
     def logits_from(self, depth: int, state: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """What the model answers when the state after `depth` layers is this (batch, tokens, width)."""
         layers, state = self._layers, self._turned(state)
-        with passing_through(layers, depth, self.structure.output_length) as stand_ins:
-            if depth == self.n_layers:
-                stand_ins[-1].state = state
+        if depth == self.n_layers:
+            with passing_through(layers, self._stand_ins, state):
                 return self.logits(inputs)
+        with passing_through(layers, self._stand_ins[:depth]):
             # Handed in at the first real layer, above whatever the model does between two layers (TRAPS 27).
             handle = layers[depth].register_forward_pre_hook(
                 lambda _module, args, kwargs: _with_state(args, kwargs, state), with_kwargs=True, prepend=True
@@ -301,6 +302,10 @@ class Stack:
     def _turned(self, state: Tensor) -> Tensor:
         """From the layers' own order of dimensions to (batch, tokens, width), and back."""
         return state.transpose(0, 1) if self.structure.is_token_first else state
+
+    @functools.cached_property
+    def _stand_ins(self) -> list[PassThrough]:
+        return [PassThrough(layer, self.structure.output_length) for layer in self._layers]
 
     @property
     def _layers(self) -> nn.ModuleList:

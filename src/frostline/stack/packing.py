@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,12 +44,24 @@ class Packing:
     """(batch × tokens,) for each place of a padded batch, the place in the packed row"""
     target: Tensor
     """(all tokens,) for each place of the packed row, the place in a padded batch"""
+    _by_head: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, is_real: Tensor) -> Packing:
         """The packing of a batch with this mask."""
         flat = is_real.reshape(-1)
         return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0])
+
+    def by_head(self, n_heads: int) -> tuple[Tensor, Tensor]:
+        """Source and target of each head's part: (batch × heads × tokens,) and (all tokens × heads,)."""
+        if n_heads not in self._by_head:
+            n_rows, n_tokens = self.is_real.shape
+            heads = torch.arange(n_heads, device=self.source.device)
+            source = self.source.view(n_rows, 1, n_tokens) * n_heads + heads[:, None]
+            rows, places = self.target // n_tokens, self.target % n_tokens
+            target = (rows[:, None] * n_heads + heads) * n_tokens + places[:, None]
+            self._by_head[n_heads] = source.view(-1), target.view(-1)
+        return self._by_head[n_heads]
 
 
 @dataclass
@@ -80,9 +92,13 @@ def first_position(config: PreTrainedConfig) -> int | None:
     return 0 if config.model_type in _FROM_ZERO else None
 
 
-def can_read_one_token(config: PreTrainedConfig) -> bool:
-    """Whether the top layer of this family can be called with one token of each row."""
-    return config.model_type in _PROJECTIONS
+def can_read_one_token(config: PreTrainedConfig, top: nn.Module) -> bool:
+    """Whether the top layer can be called with one token of each row: of such a family, its projections plain."""
+    names = _PROJECTIONS.get(config.model_type)
+    if names is None:
+        return False
+    projections = [module for name, module in top.named_modules() if name.rpartition(".")[2] in names]
+    return len(projections) == len(names) and all(type(module) is nn.Linear for module in projections)
 
 
 @contextlib.contextmanager
@@ -117,28 +133,33 @@ def _attention(
         return _read_attention(module, query, top.states, packing, options), None
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    padded = _attended(
-        _padded(query, packing),
-        _padded(key, packing),
-        _padded(value, packing),
-        _mask(packing, is_causal=is_causal, window=options.get("sliding_window")),
-        options,
-    )
-    rows = padded.transpose(1, 2).reshape(packing.is_real.numel(), -1).index_select(0, packing.target)
-    return rows.view(1, len(rows), query.shape[1], -1), None
+    mask = _mask(packing, is_causal=is_causal, window=options.get("sliding_window"))
+    query, key, value = (_padded(part, packing) for part in (query, key, value))
+    return _unpadded(_attended(query, key, value, mask, options), packing), None
 
 
 def _read_attention(
     module: nn.Module, query: Tensor, states: Tensor, packing: Packing, options: dict[str, Any]
 ) -> Tensor:
-    """Attention of one query a row, (1, heads, batch, width), over all tokens of its row; (1, batch, heads, width)."""
+    """Attention of one query a row, (1, heads, batch, width), over all tokens of its row; (1, batch, heads, width).
+
+    A row's one query times the keys' projection, once, stands for the projection of every token's key; and what the
+    values' projection makes of the mean of the tokens, for the mean of every token's value.
+    """
+    keys, values = _projections(module)
     _, n_heads, n_rows, width = query.shape
-    keys, values = (
-        _padded(module.get_submodule(name)(states).view(1, -1, n_heads, width).transpose(1, 2), packing)
-        for name in _PROJECTIONS[module.config.model_type]  # type: ignore[union-attr, index]
-    )
-    queries = query[0].transpose(0, 1).unsqueeze(2)
-    output = _attended(queries, keys, values, _mask(packing, is_causal=False), options)
+    tokens = states[0].index_select(0, packing.source).view(*packing.is_real.shape, -1)
+    query = query[0] * options.get("scaling", width**-0.5)
+    of_tokens = torch.bmm(query, keys.weight.view(n_heads, width, -1)).transpose(0, 1)
+    scores = of_tokens @ tokens.transpose(1, 2)
+    if keys.bias is not None:
+        scores = scores + (query * keys.bias.view(n_heads, 1, width)).sum(-1).t()[..., None]
+    shares = (scores + _bias(packing.is_real[:, None], scores.dtype)).softmax(-1)
+    shares = drop(shares, options.get("dropout", 0.0))
+    means = (shares @ tokens).transpose(0, 1)
+    output = torch.bmm(means, values.weight.view(n_heads, width, -1).transpose(1, 2)).transpose(0, 1)
+    if values.bias is not None:
+        output = output + shares.sum(-1, keepdim=True) * values.bias.view(n_heads, width)
     return output.reshape(1, n_rows, n_heads, width)
 
 
@@ -153,15 +174,74 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: 
     # With dropout the library does the same steps, but draws for longer than it multiplies.
     key, value = (part.repeat_interleave(n_groups, dim=1) if n_groups > 1 else part for part in (key, value))
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-1, -2)
-    bias = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, torch.finfo(scores.dtype).min)
-    return drop((scores + bias).softmax(-1), rate) @ value
+    return drop((scores + _bias(mask, scores.dtype)).softmax(-1), rate) @ value
+
+
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores: nothing where the mask is true, all there is to take where it is not."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def _projections(module: nn.Module) -> tuple[nn.Linear, nn.Linear]:
+    keys, values = (module.get_submodule(name) for name in _PROJECTIONS[module.config.model_type])  # type: ignore[union-attr, index]
+    assert isinstance(keys, nn.Linear)
+    assert isinstance(values, nn.Linear)
+    return keys, values
 
 
 def _padded(states: Tensor, packing: Packing) -> Tensor:
-    """(1, heads, all tokens, width) → (batch, heads, tokens, width); padding repeats a real token and is masked."""
-    _, n_heads, n_tokens, width = states.shape
-    rows = states.transpose(1, 2).reshape(n_tokens, n_heads * width).index_select(0, packing.source)
-    return rows.view(*packing.is_real.shape, n_heads, width).transpose(1, 2)
+    padded: Tensor = _Pad.apply(states, packing)  # type: ignore[no-untyped-call]
+    return padded
+
+
+def _unpadded(padded: Tensor, packing: Packing) -> Tensor:
+    rows: Tensor = _Unpad.apply(padded, packing)  # type: ignore[no-untyped-call]
+    return rows
+
+
+class _Pad(torch.autograd.Function):
+    """(1, heads, all tokens, width) → (batch, heads, tokens, width); padding repeats a real token and is masked.
+
+    One copy each way. Attention gives padding no gradient, so that what is repeated has nothing to add up.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        return _to_padded(states.transpose(1, 2), packing)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _to_packed(gradient, ctx.packing).transpose(1, 2), None
+
+
+class _Unpad(torch.autograd.Function):
+    """(batch, heads, tokens, width) → (1, all tokens, heads, width); to padding goes no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        return _to_packed(padded, packing)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        is_real = ctx.packing.is_real[:, None, :, None]
+        return _to_padded(gradient, ctx.packing).mul_(is_real.to(gradient.dtype)), None
+
+
+def _to_padded(rows: Tensor, packing: Packing) -> Tensor:
+    """(1, all tokens, heads, width) → (batch, heads, tokens, width)"""
+    n_heads, width = rows.shape[2:]
+    n_rows, n_tokens = packing.is_real.shape
+    padded = rows.reshape(-1, width).index_select(0, packing.by_head(n_heads)[0])
+    return padded.view(n_rows, n_heads, n_tokens, width)
+
+
+def _to_packed(padded: Tensor, packing: Packing) -> Tensor:
+    """(batch, heads, tokens, width) → (1, all tokens, heads, width)"""
+    n_heads, width = padded.shape[1], padded.shape[3]
+    rows = padded.reshape(-1, width).index_select(0, packing.by_head(n_heads)[1])
+    return rows.view(1, -1, n_heads, width)
 
 
 def _mask(packing: Packing, *, is_causal: bool, window: int | None = None) -> Tensor:

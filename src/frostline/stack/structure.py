@@ -8,7 +8,7 @@ is passed through; the rest is below.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,17 +69,24 @@ class PassThrough(nn.Module):
 
 
 @contextlib.contextmanager
-def passing_through(layers: nn.ModuleList, n_passed: int, output_length: int | None) -> Iterator[list[PassThrough]]:
-    """The lowest `n_passed` layers are replaced in place (the list keeps its length) and put back at the end."""
-    kept = list(layers[:n_passed])
-    stand_ins = [PassThrough(layer, output_length) for layer in kept]
+def passing_through(
+    layers: nn.ModuleList, stand_ins: Sequence[PassThrough], state: Tensor | None = None
+) -> Iterator[None]:
+    """The lowest layers are replaced, as many as there are stand-ins, and put back at the end.
+
+    Args:
+        state: what the topmost stand-in hands on in place of its input.
+    """
+    kept = layers._modules  # swapped whole: one by one it takes longer than the rest of a head's step
     try:
-        for index, stand_in in enumerate(stand_ins):
-            layers[index] = stand_in
-        yield stand_ins
+        layers._modules = {**kept, **{str(index): stand_in for index, stand_in in enumerate(stand_ins)}}
+        if state is not None:
+            stand_ins[-1].state = state
+        yield
     finally:
-        for index, layer in enumerate(kept):
-            layers[index] = layer
+        layers._modules = kept
+        if state is not None:
+            stand_ins[-1].state = None
 
 
 @contextlib.contextmanager
@@ -181,9 +188,8 @@ def observe_reading(model: PreTrainedModel, structure: Structure) -> HeadReads:
     places = torch.arange(1.0, 2 * structure.width + 1, dtype=weight.dtype, device=weight.device)
     # Of two tokens; any numbers will do that are not alike, and random ones would be drawn from the run's own.
     state = torch.sin(places).view((2, 1, -1) if structure.is_token_first else (1, 2, -1))
-    passed = passing_through(layers, len(layers), structure.output_length)
-    with in_eval(model), torch.enable_grad(), passed as stand_ins:
-        stand_ins[-1].state = state.requires_grad_()
+    stand_ins = [PassThrough(layer, structure.output_length) for layer in layers]
+    with in_eval(model), torch.enable_grad(), passing_through(layers, stand_ins, state.requires_grad_()):
         logits = answers_to_a_row(model)[0]
         # Weighted, so that classes whose weights cancel out do not hide a token.
         weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
@@ -292,11 +298,10 @@ def _observe_head(
 
     def answers_above() -> list[Tensor]:
         handles: list[torch.utils.hooks.RemovableHandle] = []
-        with passing_through(layers, len(layers), output_length) as stand_ins:
-            last = stand_ins[-1]
-            last.state = state.detach().requires_grad_()
+        stand_ins = [PassThrough(layer, output_length) for layer in layers]
+        with passing_through(layers, stand_ins, state.detach().requires_grad_()):
             is_above = [False]
-            handles.append(last.register_forward_hook(lambda *_: is_above.__setitem__(0, True)))
+            handles.append(stand_ins[-1].register_forward_hook(lambda *_: is_above.__setitem__(0, True)))
             for name, module in model.named_modules():
                 if not isinstance(module, PassThrough):
                     handles.append(module.register_forward_pre_hook(_note_call(called, name, is_above)))
