@@ -160,25 +160,25 @@ def test_room_is_made_by_the_least_recently_used_of_other_depths(cache: Cache) -
     for number, (shelf, depth) in enumerate(((one, 1), (one, 2), (other, 1), (other, 2))):
         _put(shelf, depth)
         os.utime(shelf.folder / str(depth), (number, number))
-    assert cache.make_room(one, 3, 80, most=5 * 208)
+    assert cache.make_room(one, {3: 80}, most=5 * 208)
     assert (list(one.entries()), list(other.entries())) == ([1, 2], [1, 2])
     os.utime(one.folder / "1", (99, 99))
-    assert cache.make_room(one, 3, 80, most=4 * 208)
+    assert cache.make_room(one, {3: 80}, most=4 * 208)
     assert (list(one.entries()), list(other.entries())) == ([1], [1, 2])
-    assert cache.make_room(one, 3, 80, most=2 * 208)
+    assert cache.make_room(one, {3: 80}, most=2 * 208)
     assert (list(one.entries()), list(other.entries())) == ([], [2])
-    assert not cache.make_room(one, 2, 80, most=208), "the same depth of other rows is not given up"
+    assert not cache.make_room(one, {2: 80}, most=208), "the same depth of other rows is not given up"
     assert list(other.entries()) == [2]
 
 
 def test_what_would_never_fit_removes_nothing(cache: Cache) -> None:
     _put(cache.shelf("a"), 1)
-    assert not cache.make_room(cache.shelf("b"), 2, 1000, most=999)
+    assert not cache.make_room(cache.shelf("b"), {2: 1000}, most=999)
     assert list(cache.shelf("a").entries()) == [1]
 
 
 def test_no_more_than_the_disk_has(cache: Cache) -> None:
-    assert not cache.make_room(cache.shelf("a"), 1, free_bytes(cache.folder) + 10**9, most=2**62)
+    assert not cache.make_room(cache.shelf("a"), {1: free_bytes(cache.folder) + 10**9}, most=2**62)
 
 
 def test_the_folder_can_be_moved_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

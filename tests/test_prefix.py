@@ -137,11 +137,11 @@ class _Counter:
     """Hands out a stack and counts, for each layer, the rows that go through it."""
 
     def __init__(self, family: Family) -> None:
-        self._stack = Case(family).stack(n_layers=N_LAYERS)
-        _ = self._stack.structure  # probing is not counted
+        self.stack = Case(family).stack(n_layers=N_LAYERS)
+        _ = self.stack.structure  # probing is not counted
         self.rows = [0] * N_LAYERS
         self.n_loads = 0
-        for number, layer in enumerate(self._stack._layers):
+        for number, layer in enumerate(self.stack._layers):
             layer.register_forward_hook(lambda _module, args, _output, number=number: self._count(number, args))
 
     def _count(self, number: int, args: tuple[Tensor, ...]) -> None:
@@ -149,7 +149,7 @@ class _Counter:
 
     def load(self) -> Stack:
         self.n_loads += 1
-        return self._stack
+        return self.stack
 
 
 @pytest.mark.parametrize("family", BASIC)
@@ -164,6 +164,28 @@ def test_every_row_goes_through_every_layer_once_whatever_the_process(family: Fa
     assert counter.rows == [N_ROWS + 40] * N_LAYERS
     assert counter.n_loads == 2 * N_LAYERS
     assert process.seconds == 0.0, "the second one computed nothing"
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("family", BASIC)
+def test_depths_that_will_be_wanted_are_computed_in_one_pass(family: Family, dtype: CacheDtype, cache: Cache) -> None:
+    train, counter, stack = Case(family).encoded(N_ROWS), _Counter(family), Case(family).stack(n_layers=N_LAYERS)
+    for depth in (2, 3, 1):  # each in another process
+        states = Prefixes(NO_LIMIT, cache).states(train, _origin(dtype=dtype), depth, counter.load, beside=(1, 2, 3))
+        assert np.array_equal(states.values, compute_states(stack, train, depth, dtype=dtype).values)
+    assert counter.rows == [N_ROWS] * N_LAYERS
+    assert counter.n_loads == 1
+    assert _depths(cache) == {1, 2, 3}
+
+
+def test_no_more_than_half_the_limit_is_taken_by_depths_that_are_not_asked_for_yet(cache: Cache) -> None:
+    train, counter = Case("bert").encoded(N_ROWS), _Counter("bert")
+    three_depths = 3 * (estimated_bytes(train, WIDTH) + HEADER_BYTES)
+    Prefixes(2 * three_depths - 10_000, cache).states(train, _origin(), 1, counter.load, beside=(1, 2))
+    assert _depths(cache) == {1, 2}
+    cache.remove(None)
+    Prefixes(three_depths, cache).states(train, _origin(), 1, counter.load, beside=(1, 2))
+    assert _depths(cache) == {1}
 
 
 def test_twin_from_the_top_down_the_lowest_layer_runs_again(cache: Cache) -> None:

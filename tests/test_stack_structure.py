@@ -31,8 +31,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from frostline.run import Runner
 from frostline.stack import NoDepthError, Stack
 from frostline.stack.load import load_model, quiet
-from frostline.stack.structure import probed_tokens
-from frostline.testing import Family, make_spec, make_stack, make_task, make_tokenizer
+from frostline.stack.structure import PassThrough, find_layers, probed_tokens
+from frostline.testing import FAMILIES, Family, make_spec, make_stack, make_task, make_tokenizer
 from tiny import BASIC, TEETH, Case, distance
 
 N_LAYERS = 3
@@ -233,8 +233,40 @@ class _Shallow(Burrow):
 
 
 def test_layers_that_are_never_called_are_told() -> None:
-    with pytest.raises(NoDepthError, match="it answers without a call of the last of its layers"):
+    with pytest.raises(NoDepthError, match="it answers without a call of layer 1"):
         _ = Stack(_Shallow(BurrowConfig())).structure
+
+
+class _Tired(Burrow):
+    """Turns back before the last of its galleries."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
+        last = self.galleries[-1]
+        self.galleries[-1] = PassThrough(last, 2)
+        try:
+            return super().forward(input_ids, attention_mask)
+        finally:
+            self.galleries[-1] = last
+
+
+def test_a_last_layer_that_is_never_called_is_told() -> None:
+    stack = Stack(_Tired(BurrowConfig()))
+    with pytest.raises(NoDepthError, match=f"it answers without a call of layer {stack.n_layers}"):
+        stack.check_depths()
+
+
+# The library's DeBERTa calls torch.jit.script on import.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_describing_a_model_runs_no_row_through_its_lowest_layer(family: Family) -> None:
+    stack, n_calls = make_stack(family), [0, 0]
+    layers = stack.model.get_submodule(find_layers(stack.model)[0])
+    assert isinstance(layers, nn.ModuleList)
+    for layer, handle in ((0, 0), (-1, 1)):
+        layers[layer].register_forward_hook(lambda *_, handle=handle: n_calls.__setitem__(handle, n_calls[handle] + 1))
+    stack.check_depths()
+    _ = stack.head_reads
+    assert n_calls[0] == 0 < n_calls[1]
 
 
 class _Leaky(Gallery):
@@ -252,7 +284,7 @@ def test_a_model_that_cannot_be_cut_is_noticed() -> None:
     stack = _burrow()
     stack.check_depths()
     stack.model.galleries = nn.ModuleList([_Leaky() for _ in range(N_LAYERS)])
-    with pytest.raises(NoDepthError, match="cut after 0 layers and joined again answers otherwise"):
+    with pytest.raises(NoDepthError, match="cut after 1 layers and joined again answers otherwise"):
         stack.check_depths()
 
 

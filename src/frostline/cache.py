@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,17 +185,17 @@ class Cache:
                     freed += entry.n_bytes
         return freed
 
-    def make_room(self, shelf: Shelf, depth: int, n_bytes: int, most: int) -> bool:
-        """Removes arrays of other depths until an array of so many bytes fits below `most`; says whether it does.
+    def make_room(self, shelf: Shelf, sizes: Mapping[int, int], most: int) -> bool:
+        """Removes arrays of other depths until arrays of these bytes, by depth, fit below `most`; says whether they do.
 
         Those of the shelf itself go first: what was built from them is there, or about to be. Then the least recently
         used. Whoever has a removed array mapped keeps what is mapped. What would not fit into an empty cache removes
         nothing.
         """
-        needed = n_bytes + HEADER_BYTES
+        needed = sum(n_bytes + HEADER_BYTES for n_bytes in sizes.values())
         if needed > most:
             return False
-        others = [(other, kept) for other in self.shelves() for kept in other.entries() if kept != depth]
+        others = [(other, kept) for other in self.shelves() for kept in other.entries() if kept not in sizes]
         others.sort(key=lambda other: (other[0] != shelf, other[0].last_used(other[1])))
         for other, kept in others:
             if self.used_bytes() + needed <= most:

@@ -7,8 +7,10 @@ processes map the same pages; where there is no room, in memory.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +107,25 @@ def estimated_bytes(encoded: Encoded, width: int, dtype: CacheDtype = "fp32") ->
     return len(encoded.tokens) * width * _NUMPY[dtype].itemsize
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """States that are asked for."""
+
+    encoded: Encoded
+    origin: Origin
+    depth: int
+    load_stack: Callable[[], Stack]
+    beside: frozenset[int]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return _NUMPY[self.origin.dtype]
+
+    def entry(self, depth: int) -> Entry:
+        origin = self.origin
+        return Entry(model=origin.model, task=origin.task, split=origin.split, depth=depth, dtype=origin.dtype)
+
+
 @dataclass
 class Prefixes:
     """The prefix states that a process uses: mapped from the cache, or computed and put there."""
@@ -118,37 +139,42 @@ class Prefixes:
     """what went wrong and was mended"""
     _used: dict[tuple[str, int], States] = field(default_factory=dict)
 
-    def states(self, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]) -> States:
+    def states(
+        self,
+        encoded: Encoded,
+        origin: Origin,
+        depth: int,
+        load_stack: Callable[[], Stack],
+        beside: Collection[int] = (),
+    ) -> States:
         """The states of a split after `depth` layers, computed if they are not there.
 
         Args:
             load_stack: called only when something must be computed.
+            beside: depths that will be asked for too; where there is room they are computed in the same pass.
         """
         key = origin.key(encoded)
         if (key, depth) not in self._used:
-            states = self._on_disk(key, encoded, origin, depth, load_stack) if self.max_bytes else None
-            self._used[key, depth] = states or self._in_memory(key, encoded, origin, depth, load_stack)
+            wanted = _Wanted(encoded, origin, depth, load_stack, frozenset(beside))
+            states = self._on_disk(self.cache.shelf(key), wanted) if self.max_bytes else None
+            self._used[key, depth] = states or self._in_memory(key, wanted)
         return self._used[key, depth]
 
-    def _on_disk(
-        self, key: str, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
-    ) -> States | None:
+    def _on_disk(self, shelf: Shelf, wanted: _Wanted) -> States | None:
         """The states that are kept, or computed and kept; None, and a note, where they cannot be."""
-        shelf = self.cache.shelf(key)
         try:
             with shelf.locked():
-                found = self._opened(shelf, encoded, depth)
-                return found or self._computed(shelf, encoded, origin, depth, load_stack)
+                return self._opened(shelf, wanted.encoded, wanted.depth) or self._computed(shelf, wanted)
         except OSError as error:  # no room, or no right to write there
             self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror}")
             return None
 
-    def _in_memory(
-        self, key: str, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
-    ) -> States:
-        lower = [kept for known, kept in self._used if known == key and kept < depth]
-        below = self._used[key, max(lower)] if lower and origin.is_exact else None
-        return self._timed(lambda: compute_states(load_stack(), encoded, depth, below, origin.dtype))
+    def _in_memory(self, key: str, wanted: _Wanted) -> States:
+        lower = [kept for known, kept in self._used if known == key and kept < wanted.depth]
+        below = self._used[key, max(lower)] if lower and wanted.origin.is_exact else None
+        stack, dtype = wanted.load_stack(), wanted.origin.dtype
+        with self._timed():
+            return compute_states(stack, wanted.encoded, wanted.depth, below, dtype)
 
     def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
         """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
@@ -160,26 +186,41 @@ class Prefixes:
             shelf.remove(depth)
             return None
 
-    def _computed(
-        self, shelf: Shelf, encoded: Encoded, origin: Origin, depth: int, load_stack: Callable[[], Stack]
-    ) -> States:
-        lower = [kept for kept in shelf.entries() if kept < depth]
-        below = self._opened(shelf, encoded, lower[-1]) if lower and origin.is_exact else None
-        stack = load_stack()
-        shape, dtype = _shape(stack, encoded, depth), _NUMPY[origin.dtype]
-        if not self.cache.make_room(shelf, depth, shape[0] * shape[1] * dtype.itemsize, self.max_bytes):
-            raise OSError(0, "it has no room for them")
-        entry = Entry(model=origin.model, task=origin.task, split=origin.split, depth=depth, dtype=origin.dtype)
-        with shelf.writing(entry, shape, dtype, encoded.row_ids) as values:
-            self._timed(lambda: _fill(values, stack, encoded, depth, below))
-        kept = self._opened(shelf, encoded, depth)
-        assert kept is not None
-        return kept
+    def _computed(self, shelf: Shelf, wanted: _Wanted) -> States:
+        stack = wanted.load_stack()
+        depths = sorted({wanted.depth, *wanted.beside}.difference(shelf.entries()))
+        # Half of the limit at most: the other split wants as much.
+        if self._is_kept(shelf, wanted, stack, depths, self.max_bytes // 2) or self._is_kept(
+            shelf, wanted, stack, [wanted.depth], self.max_bytes
+        ):
+            states = self._opened(shelf, wanted.encoded, wanted.depth)
+            assert states is not None
+            return states
+        raise OSError(0, "it has no room for them")
 
-    def _timed(self, work: Callable[[], States]) -> States:
+    def _is_kept(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
+        """Computes the states of these depths in one pass, if they take no more than so many bytes and have room."""
+        encoded = wanted.encoded
+        shapes = {depth: _shape(stack, encoded, depth) for depth in depths}
+        sizes = {depth: math.prod(shape) * wanted.dtype.itemsize for depth, shape in shapes.items()}
+        lower = [depth for depth in shelf.entries() if depth < depths[0]]
+        below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
+        if sum(sizes.values()) > most or not self.cache.make_room(shelf, sizes, self.max_bytes):
+            return False
+        with contextlib.ExitStack() as writing:
+            values = {
+                depth: writing.enter_context(shelf.writing(wanted.entry(depth), shape, wanted.dtype, encoded.row_ids))
+                for depth, shape in shapes.items()
+            }
+            with self._timed():
+                _fill(values, stack, encoded, below)
+        return True
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            return work()
+            yield
         finally:
             self.seconds += time.perf_counter() - began
 
@@ -203,29 +244,36 @@ def compute_states(
     stack: Stack, encoded: Encoded, depth: int, below: States | None = None, dtype: CacheDtype = "fp32"
 ) -> States:
     """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
-    return _fill(np.empty(_shape(stack, encoded, depth), dtype=_NUMPY[dtype]), stack, encoded, depth, below)
+    values: NDArray[Any] = np.empty(_shape(stack, encoded, depth), dtype=_NUMPY[dtype])
+    _fill({depth: values}, stack, encoded, below)
+    return States(depth, encoded.row_ids, encoded.offsets, values, _is_one_token(stack, depth))
 
 
-def _fill(values: NDArray[Any], stack: Stack, encoded: Encoded, depth: int, below: States | None) -> States:
+def _fill(values: Mapping[int, NDArray[Any]], stack: Stack, encoded: Encoded, below: States | None) -> None:
+    """Writes the states of each depth into its array: one pass over the rows, each layer run once."""
     stack.eval()
-    is_one_token = _is_one_token(stack, depth)
     with torch.no_grad():
         for batch in evaluation_batches(encoded):
-            state = _of_batch(stack, batch, encoded, depth, below)
-            kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
-            if is_one_token:
-                kept, places = kept[tokens_read(stack, batch)], batch.positions
-            values[places] = _kept_as(kept, values.dtype)
-    return States(depth, encoded.row_ids, encoded.offsets, values, is_one_token)
+            for depth, state in _of_batch(stack, batch, encoded, sorted(values), below):
+                kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
+                if _is_one_token(stack, depth):
+                    kept, places = kept[tokens_read(stack, batch)], batch.positions
+                values[depth][places] = _kept_as(kept, values[depth].dtype)
 
 
-def _of_batch(stack: Stack, batch: Batch, encoded: Encoded, depth: int, below: States | None) -> Tensor:
-    """(batch, tokens, width)"""
+def _of_batch(
+    stack: Stack, batch: Batch, encoded: Encoded, depths: Sequence[int], below: States | None
+) -> Iterator[tuple[int, Tensor]]:
+    """Each depth, ascending, with its state (batch, tokens, width)."""
     inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
     if below is None:
-        return stack.state_at(depth, inputs).cpu()
-    start = batch.padded(below.of(batch, encoded)).to(stack.device)
-    return stack.state_between(below.depth, start, depth, inputs).cpu()
+        reached, state = depths[0], stack.state_at(depths[0], inputs)
+    else:
+        reached, state = below.depth, batch.padded(below.of(batch, encoded)).to(stack.device)
+    for depth in depths:
+        state = stack.state_between(reached, state, depth, inputs)
+        reached = depth
+        yield depth, state.cpu()
 
 
 def tokens_read(stack: Stack, batch: Batch) -> Tensor:

@@ -69,6 +69,8 @@ class Runner:
 
     max_cache_bytes: int = 8 * 2**30
     """of the cache of prefix states, all in all"""
+    beside: tuple[str, ...] = ()
+    """strategies that will be run too: what they start from is computed in one pass, where there is room"""
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
     _checked: set[tuple[str, str]] = field(default_factory=set)
@@ -148,17 +150,24 @@ class Runner:
         def load_stack() -> Stack:
             return _load_stack(spec, prepared)
 
-        if (known := (spec.model_fingerprint, spec.strategy)) not in self._depths:
-            self._depths[known] = _cached_layers(strategies.parse(spec.strategy).plan(load_stack()))
-        if (depth := self._depths[known]) is None:
+        depth = self._depth(spec, spec.strategy, load_stack)
+        if depth is None:
             return prepared
+        others = {self._depth(spec, strategy, load_stack) for strategy in self.beside}
+        beside = {depth, *(other for other in others if other is not None)}
         train, dev = (
-            Split(split.encoded, self.prefixes.states(split.encoded, _origin(spec, name), depth, load_stack))
+            Split(split.encoded, self.prefixes.states(split.encoded, _origin(spec, name), depth, load_stack, beside))
             for name, split in (("train", prepared.train), ("dev", prepared.dev))
         )
         notes, seconds = tuple(self.prefixes.notes), self.prefixes.seconds - before
         self.prefixes.notes.clear()
         return dataclasses.replace(prepared, train=train, dev=dev, prefix_seconds=seconds, notes=notes)
+
+    def _depth(self, spec: RunSpec, strategy: str, load_stack: Callable[[], Stack]) -> int | None:
+        """The depth whose states a strategy starts from, if any."""
+        if (known := (spec.model_fingerprint, strategy)) not in self._depths:
+            self._depths[known] = _cached_layers(strategies.parse(strategy).plan(load_stack()))
+        return self._depths[known]
 
 
 def _origin(spec: RunSpec, split: str) -> Origin:

@@ -56,15 +56,16 @@ class LocalProcesses:
 
     def run(self, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
         """One outcome a spec, as they finish."""
-        for watched in as_completed([self._watchers.submit(self._do, spec, listener) for spec in specs]):
+        beside = sorted({spec.strategy for spec in specs if spec.is_cached})
+        for watched in as_completed([self._watchers.submit(self._do, spec, beside, listener) for spec in specs]):
             yield watched.result()
 
-    def _do(self, spec: RunSpec, listener: Listener) -> RunResult | Crash:
+    def _do(self, spec: RunSpec, beside: Sequence[str], listener: Listener) -> RunResult | Crash:
         """What came of a spec in one worker's place; there are as many places as watching threads."""
         index = self._idle.get()
         try:
             listener.started(spec)
-            return self._workers[index].run(spec, listener)
+            return self._workers[index].run(spec, beside, listener)
         finally:
             if self._workers[index].is_dead and not self._is_closed.is_set():
                 self._workers[index].close()
@@ -100,11 +101,11 @@ class _Worker:
     def is_dead(self) -> bool:
         return self._process.poll() is not None
 
-    def run(self, spec: RunSpec, listener: Listener) -> RunResult | Crash:
-        """What came of a spec."""
+    def run(self, spec: RunSpec, beside: Sequence[str], listener: Listener) -> RunResult | Crash:
+        """What came of a spec, with the strategies that are run beside it."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(spec.to_json()) + "\n")
+            self._process.stdin.write(json.dumps({"spec": spec.to_json(), "beside": beside}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             return self._death(spec)

@@ -32,7 +32,9 @@ def main() -> None:
 
     runner = Runner(max_cache_bytes=int(sys.argv[1]))
     while True:
-        _do(runner, RunSpec.from_json(json.loads(specs.get())), answers)
+        asked = json.loads(specs.get())
+        runner.beside = tuple(asked["beside"])
+        _do(runner, RunSpec.from_json(asked["spec"]), answers)
 
 
 def _do(runner: Runner, spec: RunSpec, answers: IO[str]) -> None:

@@ -25,6 +25,7 @@ from frostline.stack.structure import (
     HeadReads,
     NoDepthError,
     PassThrough,
+    Reached,
     Structure,
     find_layers,
     find_structure,
@@ -32,6 +33,7 @@ from frostline.stack.structure import (
     observe_reading,
     passing_through,
     probed_tokens,
+    uncalled,
     word_embeddings,
 )
 
@@ -40,10 +42,6 @@ __all__ = ["FrozenMovedError", "NoDepthError", "Stack"]
 
 class FrozenMovedError(FrostlineError):
     """A parameter or buffer that should have kept every bit did not."""
-
-
-class _Reached(Exception):  # noqa: N818 - leaves a forward pass, never an error
-    """The state asked for is there; the rest of the forward pass is not needed."""
 
 
 class Stack:
@@ -76,20 +74,25 @@ class Stack:
         return observe_reading(self.model, structure)
 
     def check_depths(self) -> None:
-        """Raises a NoDepthError unless the model, cut at a depth and joined again, answers as it does whole."""
-        _ = self.structure
+        """Raises a NoDepthError unless the model, cut at a depth and joined again, answers as it does in one go.
+
+        The lowest layer is passed through where there are others: what is counted there is of the user's rows.
+        """
+        lowest = min(1, self.n_layers - 1)
         lengths = (5, 3)
         tokens = probed_tokens(self.model, sum(lengths)).split(lengths)
         rows = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         mask = torch.arange(max(lengths), device=self.device) < rows.new_tensor(lengths)[:, None]
         inputs = {"input_ids": rows, "attention_mask": mask.long()}
         with torch.no_grad(), in_eval(self.model):
-            whole = self.logits(inputs)
-            for depth in sorted({0, self.n_layers // 2, self.n_layers}):
-                self._check_joined(depth, self.logits_from(depth, self.state_at(depth, inputs), inputs), whole)
+            with passing_through(self._layers, self._stand_ins[:lowest]):
+                start, whole = self.state_at(lowest, inputs), self.logits(inputs)
+            for depth in sorted({lowest, self.n_layers // 2, self.n_layers}):
+                state = self.state_between(lowest, start, depth, inputs)
+                self._check_joined(depth, self.logits_from(depth, state, inputs), whole)
             if self.head_reads != "all":
                 read = slice(0, 1) if self.head_reads == "first" else slice(-1, None)
-                state, token = self.state_at(self.n_layers, inputs)[:1, read], {"input_ids": rows[:1, read]}
+                state, token = state[:1, read], {"input_ids": rows[:1, read]}
                 self._check_joined(self.n_layers, self.logits_from(self.n_layers, state, token), whole[:1])
 
     def _check_joined(self, depth: int, joined: Tensor, whole: Tensor) -> None:
@@ -280,11 +283,11 @@ class Stack:
 
         def leave_before(_module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             seen.append(_first(args or tuple(kwargs.values())))
-            raise _Reached
+            raise Reached
 
         def leave_after(_module: nn.Module, _args: object, output: object) -> None:
             seen.append(_first(output if isinstance(output, tuple) else (output,)))
-            raise _Reached
+            raise Reached
 
         handle = (
             layers[-1].register_forward_hook(leave_after)
@@ -293,11 +296,11 @@ class Stack:
         )
         try:
             forward()
-        except _Reached:
+        except Reached:
             return self._turned(seen[0])
         finally:
             handle.remove()
-        raise AssertionError("the forward pass ended below the layer asked for")
+        raise uncalled(self.model, min(depth + 1, self.n_layers))
 
     def _turned(self, state: Tensor) -> Tensor:
         """From the layers' own order of dimensions to (batch, tokens, width), and back."""

@@ -29,6 +29,10 @@ class NoDepthError(UsageError):
     """The model has no single stack of layers that could be cut at a depth."""
 
 
+class Reached(Exception):  # noqa: N818 - leaves a forward pass, never an error
+    """What was asked for is there; the rest of the forward pass is not needed."""
+
+
 @dataclass(frozen=True)
 class Structure:
     """Where the parts of a model are, as names of its modules and parameters."""
@@ -138,6 +142,14 @@ def _probed(model: PreTrainedModel) -> Iterator[None]:
             f"({one_line(error, at_most=200)}); use a model of text tokens with one plain stack, e.g. BERT, RoBERTa, "
             "GPT-2"
         ) from error
+
+
+def uncalled(model: PreTrainedModel, layer: int) -> NoDepthError:
+    """Why a model that answers without one of its layers, counted from 1, has no depth."""
+    return NoDepthError(
+        f"{type(model).__name__} cannot be taken apart: it answers without a call of layer {layer}; use a model with "
+        "one plain stack, e.g. BERT, RoBERTa, GPT-2"
+    )
 
 
 def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
@@ -272,18 +284,22 @@ def _table_given_the_tokens(model: PreTrainedModel) -> nn.Embedding | None:
 
 
 def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[int | None, Tensor]:
-    seen: list[object] = []
-    handle = layers[-1].register_forward_hook(lambda _module, _args, output: seen.append(output))
-    try:
-        with torch.no_grad(), _probed(model):
-            answers_to_a_row(model)
-    finally:
-        handle.remove()
+    """How long a tuple the last layer gives (None: a bare tensor), and a state; called with what the first would get.
+
+    The layers below it are not run: what is counted or traced there is of the user's rows.
+    """
+    last, seen = layers[-1], list[object]()
+
+    class Shortcut(PassThrough):
+        def forward(self, *args: object, **kwargs: object) -> object:
+            seen.append(last(*args, **kwargs))
+            raise Reached
+
+    shortcut = Shortcut(layers[0], output_length=None)
+    with torch.no_grad(), _probed(model), contextlib.suppress(Reached), passing_through(layers, [shortcut]):
+        answers_to_a_row(model)
     if not seen:
-        raise NoDepthError(
-            f"{type(model).__name__} cannot be taken apart: it answers without a call of the last of its layers; "
-            "use a model with one plain stack, e.g. BERT, RoBERTa, GPT-2"
-        )
+        raise uncalled(model, 1)
     output = seen[-1]
     length, state = (len(output), output[0]) if isinstance(output, tuple) else (None, output)
     assert isinstance(state, Tensor)
