@@ -30,6 +30,7 @@ from frostline.testing import WORDS, Family, make_rows, make_stack, make_tokeniz
 from tiny import BASIC, CASES, Case, distance
 
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+LAYOUTS: tuple[Literal["packed", "padded"], ...] = ("packed", "padded")
 
 
 def _tokenizer(family: Family, side: str = "right") -> PreTrainedTokenizerFast:
@@ -120,7 +121,7 @@ def test_an_empty_text_still_has_a_token(family: Family) -> None:
     stack.eval()
     batch, split = make_batch(encoded, np.arange(4)), Split(encoded)
     with torch.no_grad():
-        found, padded = (Forward(stack, is_packed=is_packed).logits(batch, split) for is_packed in (True, False))
+        found, padded = (Forward(stack, layout=layout).logits(batch, split) for layout in LAYOUTS)
     assert distance(found, padded) < 1e-5
     # Two empty texts get one answer, and not that of a neighbour.
     assert distance(found[1], found[2]) < 1e-5

@@ -90,7 +90,7 @@ def test_packed_training_passes_differ_and_evaluation_does_not(family: Family) -
     case = Case(family)
     stack, batch, split = case.stack(dropout=0.3), case.batch(), Split(case.encoded())
     stack.allow_packing()
-    forward = Forward(stack, is_packed=True)
+    forward = Forward(stack, layout="packed")
     assert torch.equal(forward.logits(batch, split), forward.logits(batch, split))
     stack.model.train()
     assert distance(forward.logits(batch, split), forward.logits(batch, split)) > TEETH

@@ -21,7 +21,7 @@ N_ROWS = 150  # more than two batches, whose layout sorts the rows
 def _forward(family: Family) -> Forward:
     stack = Case(family).stack()
     stack.allow_packing()
-    return Forward(stack, is_packed=True)
+    return Forward(stack, layout="packed")
 
 
 def _one_by_one(stack: Stack, split: Split) -> NDArray[np.float32]:
@@ -58,7 +58,7 @@ def test_predictions_of_some_rows_are_in_the_order_asked_for(family: Family) -> 
 def test_predictions_from_kept_states_are_the_same(family: Family, is_packed: bool) -> None:
     stack, encoded = _forward(family).stack, Case(family).encoded(N_ROWS)
     kept = compute_states(stack, encoded, 1)
-    from_states = predict(Forward(stack, 1, is_packed=is_packed), Split(encoded, kept))
+    from_states = predict(Forward(stack, 1, layout="packed" if is_packed else "padded"), Split(encoded, kept))
     assert np.abs(from_states - predict(Forward(stack), Split(encoded))).max() < 1e-4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from transformers import AutoModelForSequenceClassification
 from frostline.batches import Batch, Encoded, Padding, make_batch
 from frostline.forward import Forward
 from frostline.prefix import Split
+from frostline.records import Layout
 from frostline.stack import Stack, packing
 from frostline.stack.packing import Packing, packed
 from frostline.testing import Family
 from tiny import CASES, PACKED, TEETH, Case, distance
 
 N_LAYERS = 3
+LAYOUTS: tuple[Layout, ...] = ("padded", "varlen")
 DEPTHS = (None, *range(N_LAYERS + 1))
 CLOSE = 1e-5
 ONE_TOKEN: tuple[Family, ...] = ("bert", "roberta", "xlm-roberta", "electra", "distilbert")
@@ -71,7 +74,7 @@ def test_packed_answers_and_gradients_are_the_padded_ones(case: Case, depth: int
     wanted = _gradients(plain, whole)
     assert set(wanted) == {name for name, p in plain.model.named_parameters() if p.requires_grad}
     for stack, is_packed in ((plain, False), (packable, False), (packable, True)):
-        logits = Forward(stack, depth, is_packed=is_packed).logits(batch, split)
+        logits = Forward(stack, depth, layout="packed" if is_packed else "padded").logits(batch, split)
         assert distance(logits, whole) < CLOSE
         found = _gradients(stack, logits)
         assert _relative_distance(wanted, found) < CLOSE
@@ -81,7 +84,7 @@ def test_packed_answers_and_gradients_are_the_padded_ones(case: Case, depth: int
 def test_twin_the_gradients_of_other_rows_are_others(family: Family) -> None:
     case = Case(family)
     stack = _packable(case)
-    forward = Forward(stack, is_packed=True)
+    forward = Forward(stack, layout="packed")
     one, other = (
         _gradients(stack, forward.logits(case.batch(seed=seed), Split(case.encoded(seed=seed)))) for seed in (0, 1)
     )
@@ -98,7 +101,7 @@ def test_the_top_layer_on_one_token_answers_as_on_all(
     assert narrow.can_read_one_token
     monkeypatch.setattr(wide, "can_read_one_token", False)
     seen = {stack: _tokens_through_the_top(stack) for stack in (narrow, wide)}
-    one, whole = (Forward(stack, depth, is_packed=True).logits(batch, split) for stack in (narrow, wide))
+    one, whole = (Forward(stack, depth, layout="packed").logits(batch, split) for stack in (narrow, wide))
     assert distance(one, whole) < CLOSE
     assert _relative_distance(_gradients(wide, whole), _gradients(narrow, one)) < CLOSE
     # The probes' rows have two tokens.
@@ -132,20 +135,20 @@ def test_twin_the_top_layer_on_another_token_answers_differently(family: Family)
 def test_twin_other_positions_show(family: Family, depth: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, split = _split(Case(family))
     stack = _packable(Case(family), depth)
-    right = Forward(stack, depth, is_packed=True).logits(batch, split)
+    right = Forward(stack, depth, layout="packed").logits(batch, split)
     # Rotated positions do not feel a shift, so the second half of each row is moved on.
     places = batch.places
     monkeypatch.setattr(Batch, "places", places + (places > 1).long())
-    assert distance(Forward(stack, depth, is_packed=True).logits(batch, split), right) > TEETH
+    assert distance(Forward(stack, depth, layout="packed").logits(batch, split), right) > TEETH
 
 
 def test_twin_a_window_that_is_not_kept_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, split = _split(Case("modernbert"))
     stack = _packable(Case("modernbert"))
-    right = Forward(stack, is_packed=True).logits(batch, split)
+    right = Forward(stack, layout="packed").logits(batch, split)
     genuine = packing._mask
     monkeypatch.setattr(packing, "_mask", lambda p, *, is_causal, **_: genuine(p, is_causal=is_causal))
-    assert distance(Forward(stack, is_packed=True).logits(batch, split), right) > TEETH
+    assert distance(Forward(stack, layout="packed").logits(batch, split), right) > TEETH
 
 
 def test_a_causal_window_is_the_librarys() -> None:
@@ -160,7 +163,7 @@ def test_a_causal_window_is_the_librarys() -> None:
         assert distance(Forward(stack).logits(batch, split), alone) > 1e-3
         config.sliding_window = 2
         stack.allow_packing()
-        assert distance(Forward(stack, is_packed=True).logits(batch, split), alone) < CLOSE
+        assert distance(Forward(stack, layout="packed").logits(batch, split), alone) < CLOSE
 
 
 @pytest.mark.parametrize("case", PACKED_CASES, ids=str)
@@ -183,12 +186,12 @@ def test_twin_causality_shows(family: Family, monkeypatch: pytest.MonkeyPatch) -
     # The first token of a row sees itself alone where it is causal; the top layer on one token needs no such mask.
     stack = _packable(Case(family))
     monkeypatch.setattr(stack, "can_read_one_token", False)
-    right = Forward(stack, is_packed=True).logits(batch, split)
+    right = Forward(stack, layout="packed").logits(batch, split)
     genuine = packing._mask
     monkeypatch.setattr(
         packing, "_mask", lambda p, *, is_causal, **window: genuine(p, is_causal=not is_causal, **window)
     )
-    assert distance(Forward(stack, is_packed=True).logits(batch, split), right) > TEETH
+    assert distance(Forward(stack, layout="packed").logits(batch, split), right) > TEETH
 
 
 @pytest.mark.parametrize("family", PACKED)
@@ -251,7 +254,7 @@ def test_rows_of_any_lengths_do_not_see_each_other(family: Family, lengths: list
     )
     batch = make_batch(encoded, np.arange(len(lengths)))
     with torch.no_grad():
-        found = Forward(stack, is_packed=True).logits(batch, Split(encoded))
+        found = Forward(stack, layout="packed").logits(batch, Split(encoded))
         rows = [torch.from_numpy(tokens[start:end])[None] for start, end in itertools.pairwise(offsets)]
         alone = torch.cat([stack.model(input_ids=row).logits for row in rows])
     assert distance(found, alone) < CLOSE
@@ -280,6 +283,65 @@ def test_a_head_that_reads_all_tokens_gets_them_all() -> None:
     assert not stack.can_read_one_token
     state = stack.state_at(N_LAYERS, batch.padded_inputs()) * batch.mask[..., None]
     wanted = stack.model.classifier(state)
-    found = Forward(stack, is_packed=True).logits(batch, split)
+    found = Forward(stack, layout="packed").logits(batch, split)
     assert distance(found, wanted) < CLOSE
     assert distance(found, stack.model.classifier(state[:, :1])) > TEETH
+
+
+def _varlen_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float | None,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+) -> Tensor:
+    """What the library says its kernel, which runs on CUDA alone, computes: row after row, (tokens, heads, width)."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    assert max_q == max_k == int(cu_seq_q.diff().max())
+    found = []
+    for start, end in itertools.pairwise(cu_seq_q.tolist()):
+        queries, keys, values = (part[start:end].transpose(0, 1) for part in (query, key, value))
+        ahead = torch.arange(end - start)[None, :] - torch.arange(end - start)[:, None]
+        before, after = (size if size >= 0 else end for size in window_size)
+        mask = (ahead >= -before) & (ahead <= after)
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+        )
+        found.append(attended.transpose(0, 1))
+    return torch.cat(found)
+
+
+@pytest.fixture
+def n_calls(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One entry a call of the kernel, for which `_varlen_attn` stands in."""
+    calls: list[None] = []
+
+    def counted(*args: Any, **options: Any) -> Tensor:
+        calls.append(None)
+        return _varlen_attn(*args, **options)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", counted)
+    return calls
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_attention_of_rows_of_any_length_is_asked_for_as_the_library_says(family: Family, n_calls: list[None]) -> None:
+    stack, (batch, split) = _packable(Case(family)), _split(Case(family))
+    padded, varlen = (Forward(stack, layout=layout).logits(batch, split) for layout in LAYOUTS)
+    assert distance(padded, varlen) < CLOSE
+    assert len(n_calls) == N_LAYERS - (family in ONE_TOKEN)
+
+
+def test_a_kernel_that_knows_no_dropout_is_not_asked_for_any(n_calls: list[None]) -> None:
+    stack, (batch, split) = Case("bert").stack(dropout=0.1), _split(Case("bert"))
+    stack.allow_packing()
+    for is_training in (True, False):
+        stack.model.train(is_training)
+        Forward(stack, layout="varlen").logits(batch, split)
+        assert bool(n_calls) is not is_training

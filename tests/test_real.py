@@ -102,10 +102,10 @@ def test_packed_and_padded_answer_alike_from_every_depth(
         kept = None if depth is None else compute_states(packable, encoded, depth)
         for split in (Split(encoded), Split(encoded, kept)):
             for stack, is_packed in ((plain, False), (packable, True)):
-                logits = Forward(stack, depth, is_packed=is_packed).logits(batch, split)
+                logits = Forward(stack, depth, "packed" if is_packed else "padded").logits(batch, split)
                 assert distance(logits, whole) < CLOSE
     other = make_batch(encoded, np.arange(16)[::-1].copy())
-    assert distance(Forward(packable, is_packed=True).logits(other, Split(encoded)), whole) > TEETH
+    assert distance(Forward(packable, layout="packed").logits(other, Split(encoded)), whole) > TEETH
 
 
 def _spec(*, is_cached: bool, is_packed: bool) -> RunSpec:

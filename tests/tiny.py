@@ -99,7 +99,7 @@ def step_losses(stack: Stack, depth: int, spec: RunSpec, split: Split) -> NDArra
     stack.apply(stack.parameters_above(depth))
     training = Training(
         spec=spec,
-        forward=Forward(stack, depth, is_packed=spec.layout == "packed"),
+        forward=Forward(stack, depth, spec.layout),
         train=split,
         dev=split,
         metric_names=("accuracy",),

@@ -125,12 +125,16 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
     texts, pairs = rows.texts, rows.pairs
     if pairs is not None and pair_joiner is not None:
         texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
-    encoded = tokenizer(texts, pairs, truncation=True, max_length=max_length, return_attention_mask=False)
-    whole = tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
+    encoded = tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
+    long = [row for row, tokens in enumerate(encoded["input_ids"]) if len(tokens) > max_length]
+    cut = _cut(tokenizer, texts, pairs, long, max_length)
     padding = Padding.of(tokenizer)
     # Without special tokens an empty text has no token at all, and no state of its own that a head could read.
-    lists = [tokens or [padding.token] for tokens in encoded["input_ids"]]
-    types = [kinds or [padding.token_type] for kinds in encoded.get("token_type_ids", [])]
+    lists = [cut["input_ids"].get(row, tokens) or [padding.token] for row, tokens in enumerate(encoded["input_ids"])]
+    types = [
+        cut["token_type_ids"].get(row, kinds) or [padding.token_type]
+        for row, kinds in enumerate(encoded.get("token_type_ids", []))
+    ]
     lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
     return Encoded(
         row_ids=rows.ids,
@@ -139,8 +143,22 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
         token_types=_concatenated(types) if types else None,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         padding=padding,
-        n_cut=sum(len(tokens) > max_length for tokens in whole["input_ids"]),
+        n_cut=len(long),
     )
+
+
+def _cut(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, rows: list[int], max_length: int
+) -> dict[str, dict[int, list[int]]]:
+    """What the tokenizer leaves of the texts in these rows: tokens, and token types where it gives them, by row."""
+    if not rows:
+        return {"input_ids": {}, "token_type_ids": {}}
+    some, seconds = [texts[row] for row in rows], None if pairs is None else [pairs[row] for row in rows]
+    encoded = tokenizer(some, seconds, truncation=True, max_length=max_length, return_attention_mask=False)
+    return {
+        name: dict(zip(rows, encoded[name], strict=True)) if name in encoded else {}
+        for name in ("input_ids", "token_type_ids")
+    }
 
 
 def training_batches(encoded: Encoded, batch_size: int, *, seed: int, epoch: int) -> Iterator[Batch]:

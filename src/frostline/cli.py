@@ -87,6 +87,7 @@ def curve(
     no_cache: flags.NoCache = False,
     cache_dtype: flags.CacheDtype = None,
     cache_max_gb: flags.CacheMaxGb = None,
+    varlen: flags.Varlen = False,
     threads: flags.Threads = None,
     workers: flags.Workers = None,
     device: flags.Device = None,
@@ -130,6 +131,7 @@ def train(
     no_cache: flags.NoCache = False,
     cache_dtype: flags.CacheDtype = None,
     cache_max_gb: flags.CacheMaxGb = None,
+    varlen: flags.Varlen = False,
     threads: flags.Threads = None,
     workers: flags.Workers = None,
     device: flags.Device = None,
@@ -271,14 +273,11 @@ def _end(curve: Curve) -> None:
 
 def _settings(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, by the names Python users know."""
-    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache", "frozen_dropout"}
+    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache"}
     apart |= flags.overruled(ctx)
-    settings = {name: value for name, value in given.items() if name not in apart and value is not None}
-    if given.get("no_cache"):
-        settings["cache"] = False
-    if given.get("frozen_dropout"):
-        settings["frozen_dropout"] = True
-    return settings
+    given = {name: value for name, value in given.items() if value is not None and value is not False}  # a switch off
+    settings = {name: value for name, value in given.items() if name not in apart}
+    return settings | ({"cache": False} if given.get("no_cache") else {})
 
 
 def _console() -> Console:

@@ -84,6 +84,7 @@ def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int) -> dict[s
         | {name.replace("_", "-"): getattr(task, name) for name in of_task if getattr(task, name) is not None}
         | {name.replace("_", "-"): getattr(base, name) for name in of_run}
         | {"no-cache": not resolved.is_cached, "cache-dtype": resolved.asked.cache_dtype}
+        | {"varlen": base.layout == "varlen"}
         | {"cache-max-gb": max_cache_bytes / 2**30}
     )
 

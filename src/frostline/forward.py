@@ -10,6 +10,7 @@ from torch import Tensor
 
 from frostline.batches import Batch
 from frostline.prefix import Split, States, tokens_read
+from frostline.records import Layout
 from frostline.stack import Stack
 from frostline.stack.packing import Packing, packed
 
@@ -25,8 +26,8 @@ class Forward:
     stack: Stack
     depth: int | None = None
     """layers that are not part of the training pass; None: the whole model is"""
-    is_packed: bool = False
-    """the rows of a batch go through the layers as one row"""
+    layout: Layout = "padded"
+    """packed, varlen: the rows of a batch go through the layers as one row"""
     autocast: bool = False
     """bf16 where the device can"""
 
@@ -39,7 +40,7 @@ class Forward:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self.autocast):
             if split.states is not None and split.states.is_one_token:
                 return self._from_one_token(batch, split, split.states).float()
-            return (self._packed if self.is_packed else self._padded)(batch, split).float()
+            return (self._padded if self.layout == "padded" else self._packed)(batch, split).float()
 
     def _from_one_token(self, batch: Batch, split: Split, states: States) -> Tensor:
         """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
@@ -60,7 +61,7 @@ class Forward:
     def _packed(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack
         inputs = self._moved(batch.packed_inputs(stack.first_position))
-        with packed(Packing.of(batch.mask.to(self._device))):
+        with packed(Packing.of(batch.mask.to(self._device), is_varlen=self.layout == "varlen")):
             start = self._start(batch, split, inputs)
             if self.depth == stack.n_layers or not stack.can_read_one_token:
                 state = self._top(start, inputs)[0]

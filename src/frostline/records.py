@@ -18,6 +18,7 @@ Scale = Literal["ratio", "ratio_above_chance"]
 Protocol = Literal["paper", "tuned"]
 
 CacheDtype = Literal["fp32", "fp16", "bf16"]
+Layout = Literal["padded", "packed", "varlen"]
 
 SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
 
@@ -92,8 +93,8 @@ class RunSpec(Record):
     """how it is kept"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
-    layout: Literal["packed", "padded"] = "padded"
-    """packed: the rows of a batch go through the layers as one row, without padding"""
+    layout: Layout = "padded"
+    """packed: the rows of a batch go through the layers as one row, without padding; varlen: through attention too"""
     pair_joiner: str | None = None
     """what stands between the texts of a pair where the tokenizer puts nothing between them"""
     threads: int = 1
@@ -141,6 +142,8 @@ class CurveSpec(Record):
     """compute what the frozen layers put out once and keep it"""
     cache_dtype: CacheDtype = "fp32"
     """how it is kept: fp16 and bf16 take half the space and move scores a little"""
+    varlen: bool = False
+    """on CUDA, leave out padding in all layers and in attention too; untested: no GPU has seen it yet"""
     threads: int = 1
     """threads of one run; part of what makes its numbers"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

@@ -23,7 +23,7 @@ from frostline.circumstances import n_cores
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
-from frostline.records import CurveSpec, FolderIdentity, ResolvedCurve, RunSpec
+from frostline.records import CurveSpec, FolderIdentity, Layout, ResolvedCurve, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
 from frostline.store import Store
 from frostline.tasks import TaskData
@@ -86,7 +86,7 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
         seed=request.seeds[0],
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
-        layout="packed" if pretrained.is_packable and device == "cpu" else "padded",
+        layout=_layout(request, pretrained, device),
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,
@@ -100,6 +100,16 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
         is_cached=False,
     )
     return _settled_cache(Opened(settled, store, pretrained, data, train, dev), command, max_cache_bytes)
+
+
+def _layout(request: CurveSpec, pretrained: Pretrained, device: str) -> Layout:
+    """Packed on a CPU, where padding costs; padded on a GPU, which has room for it, unless asked otherwise."""
+    if request.varlen and (device != "cuda" or not pretrained.is_packable):
+        what = f"device is {device}" if device != "cuda" else f"rows of {pretrained.name} cannot be packed"
+        raise UsageError(f"--varlen is for CUDA and models whose rows can be packed; {what}: leave it out")
+    if not pretrained.is_packable:
+        return "padded"
+    return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
 
 
 def _settled_cache(opened: Opened, command: str, max_cache_bytes: int) -> Opened:

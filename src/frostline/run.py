@@ -221,7 +221,7 @@ def _load_stack(spec: RunSpec, prepared: _Prepared) -> Stack:
         pad_token_id=prepared.tokenizer.pad_token_id,
     )
     stack = Stack(model.to(spec.device))
-    if spec.layout == "packed":
+    if spec.layout != "padded":
         stack.allow_packing()
     return stack
 
@@ -238,7 +238,7 @@ def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_e
     depth = None if spec.frozen_dropout else _cached_layers(plan)
     return Training(
         spec=spec,
-        forward=Forward(stack, depth, is_packed=spec.layout == "packed", autocast=spec.precision == "bf16"),
+        forward=Forward(stack, depth, spec.layout, autocast=spec.precision == "bf16"),
         train=prepared.train,
         dev=prepared.dev,
         metric_names=prepared.data.task.metrics,

@@ -44,13 +44,15 @@ class Packing:
     """(batch × tokens,) for each place of a padded batch, the place in the packed row"""
     target: Tensor
     """(all tokens,) for each place of the packed row, the place in a padded batch"""
+    is_varlen: bool = False
+    """attention takes the rows as they are, where it can; otherwise they are padded for it"""
     _by_head: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, is_real: Tensor) -> Packing:
+    def of(cls, is_real: Tensor, *, is_varlen: bool = False) -> Packing:
         """The packing of a batch with this mask."""
         flat = is_real.reshape(-1)
-        return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0])
+        return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0], is_varlen)
 
     def by_head(self, n_heads: int) -> tuple[Tensor, Tensor]:
         """Source and target of each head's part: (batch × heads × tokens,) and (all tokens × heads,)."""
@@ -133,9 +135,42 @@ def _attention(
         return _read_attention(module, query, top.states, packing, options), None
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if packing.is_varlen and not options.get("dropout"):
+        return _varlen_attention(query, key, value, packing, is_causal=is_causal, options=options), None
     mask = _mask(packing, is_causal=is_causal, window=options.get("sliding_window"))
     query, key, value = (_padded(part, packing) for part in (query, key, value))
     return _unpadded(_attended(query, key, value, mask, options), packing), None
+
+
+def _varlen_attention(
+    query: Tensor, key: Tensor, value: Tensor, packing: Packing, *, is_causal: bool, options: dict[str, Any]
+) -> Tensor:
+    """Attention of a packed row, (1, heads, all tokens, width) → (1, all tokens, heads, width), never padded.
+
+    The library's kernel wants half precision, which autocast gives it, and knows no dropout. Untested: it runs on CUDA
+    alone; only what it is called with is tested.
+    """
+    from torch.nn.attention.varlen import varlen_attn  # of a newer torch than all else here wants
+
+    lengths = packing.is_real.sum(1)
+    ends = functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+    longest, window = packing.is_real.shape[1], options.get("sliding_window")
+    before = -1 if window is None else window - 1
+    queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+    output = varlen_attn(
+        queries,
+        keys,
+        values,
+        ends,
+        ends,
+        longest,
+        longest,
+        scale=options.get("scaling"),
+        window_size=(before, 0 if is_causal else before),
+        enable_gqa=queries.shape[1] != keys.shape[1],
+    )
+    assert isinstance(output, Tensor)
+    return output[None]
 
 
 def _read_attention(
