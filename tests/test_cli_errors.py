@@ -107,6 +107,7 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no workers": ((*CURVE, "--workers", "0"), ("workers is 0", "between 1")),
     "no epochs": ((*CURVE, "--epochs", "0"), ("epochs is 0", "at least 1")),
     "faults together": ((*CURVE, "--epochs", "0", "--lr", "0"), ("epochs is 0", "learning rate 0")),
+    "varlen without CUDA": ((*CURVE, "--varlen", "--device", "cpu"), ("--varlen is for CUDA", "device is cpu")),
     "absent device": ((*CURVE, "--device", "cuda"), ("device 'cuda' is not there", "cpu")),
     "missing model folder": (("curve", "TMP/none/bert", "TRAIN", "--out", "TMP/out"), ("no usable model", "none/bert")),
     "out is a file": (("curve", "MODEL", "TRAIN", "--out", "TRAIN"), ("is a file; give a folder",)),

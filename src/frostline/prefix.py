@@ -166,7 +166,7 @@ class Prefixes:
             with shelf.locked():
                 return self._opened(shelf, wanted.encoded, wanted.depth) or self._computed(shelf, wanted)
         except OSError as error:  # no room, or no right to write there
-            self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror}")
+            self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror or error}")
             return None
 
     def _in_memory(self, key: str, wanted: _Wanted) -> States:
