@@ -21,7 +21,7 @@ format: $(INSTALLED)
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-# DATA is a GLUE folder.
+# DATA is a GLUE folder. Nothing else may run meanwhile.
 bench: $(INSTALLED)
 	.venv/bin/python -m bench.speed --data $(DATA)
 	.venv/bin/python -m bench.against_trainer --data $(DATA)

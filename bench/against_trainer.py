@@ -9,20 +9,16 @@ our line search chose, and keeps its scores in `<out>/trainer.json`. Prints one 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import frostline
-from bench.trainer import BATCH, MODEL, make_trainer, tokenised
+from bench.trainer import trained_score
+from bench.workload import FULL, MODEL
 from frostline import tasks
-from frostline.stack.load import load_model, load_tokenizer
 
 N_TRAIN = 2000
 EPOCHS = 3
@@ -63,24 +59,7 @@ def _trainer_scores(data: str, kept: Path, rate: float, seeds: tuple[int, ...]) 
 
 def _trainer_score(data: str, rate: float, seed: int) -> float:
     rows = tasks.load(tasks.parse("sst2", data=data, max_train=N_TRAIN))
-    tokenizer = load_tokenizer(MODEL)
-    model = load_model(MODEL, head_seed=seed, label_names=rows.label_names, pad_token_id=tokenizer.pad_token_id)
-    train, dev = (tokenised(part, tokenizer) for part in (rows.train, rows.dev))
-    n_steps = EPOCHS * math.ceil(len(train) / BATCH)
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        trainer = make_trainer(
-            model,
-            train,
-            tokenizer,
-            folder,
-            num_train_epochs=EPOCHS,
-            learning_rate=rate,
-            warmup_steps=math.ceil(0.1 * n_steps),
-            seed=seed,
-        )
-        trainer.train()
-        outputs = trainer.predict(dev).predictions
-    return float(np.mean(np.argmax(outputs, axis=1) == rows.dev.labels))
+    return trained_score(FULL, rows, epochs=EPOCHS, rate=rate, seed=seed, head_seed=seed)
 
 
 if __name__ == "__main__":

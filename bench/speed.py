@@ -1,283 +1,181 @@
 """How fast is a whole curve, against `transformers.Trainer` and a bare torch loop? Side by side, in one run.
 
-    python -m bench.speed --data ../shared/glue --out runs/bench-speed [--small]
+    python -m bench.speed --data ../shared/glue --out runs/bench-speed
 
-Three ways to train the same runs (SST-2, all-MiniLM-L6-v2, 5 rates + 5 seeds × (full + 4 depths)):
+The same runs (SST-2, all-MiniLM-L6-v2, rates and seeds × (full + 4 depths)) in several ways:
 (a) Trainer as an informed user writes it: dynamic padding, all cores, dev scored once at the end of a run;
-(b) Trainer as run_glue.py sets it: every row padded to 128 tokens, dev scored once an epoch;
+(b) Trainer as run_glue.py sets it: every row padded to 128 tokens;
 (c) `frostline curve`, the whole command with imports, cold cache.
-Trainer's whole time is extrapolated from timed steps of each kind of run, interleaved, medians; the bare loop stands
-beside (a) so that nobody doubts it. Nothing else may run on the machine. Prints one JSON object, ratios first.
+The time of the others is extrapolated from timed steps of each kind of run; the bare loop stands beside (a) so that
+nobody doubts it. Nothing else may run on the machine. Prints tables, ratios first, and writes everything, each sample
+included, to `<out>/speed.json`. Exit code 1 where ours does not score as well as Trainer.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
-import os
-import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, TrainerCallback
 
-from bench.trainer import BATCH, MODEL, make_trainer, tokenised
-from frostline import tasks
-from frostline.api import make_request
-from frostline.resolve import open_curve
-from frostline.run import Runner
-from frostline.stack import Stack
-from frostline.stack.load import load_model, load_tokenizer
-from frostline.strategies import Freeze, Full
-from frostline.sweep import spec_at
+from bench import growth, scores
+from bench.compared import Found, Samples, compare, product_name
+from bench.machine import CUBE, Shape, feed_forward
+from bench.memory import peak_of_run
+from bench.others import WAYS, sampled_steps, timed
+from bench.ours import whole_command
+from bench.processes import Together
+from bench.speed_table import tables
+from bench.workload import FULL, KINDS, MODEL, REAL, TASK, TINY, Asked, say
+from frostline import atomic, tasks
+from frostline.circumstances import circumstances, n_cores
+from frostline.stack.load import load_config
 
-DEPTHS = (3, 4, 5, 6)
-KINDS: tuple[int | None, ...] = (None, *DEPTHS)
-N_CORES = len(os.sched_getaffinity(0))
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What is trained."""
-
-    n_train: int
-    epochs: int
-    rates: tuple[float, ...]
-    n_seeds: int
-
-    @property
-    def n_steps(self) -> int:
-        """Steps of one run."""
-        return self.epochs * math.ceil(self.n_train / BATCH)
-
-    def n_runs(self, depth: int | None) -> int:
-        """Runs of one kind; the line search is of the full model."""
-        return self.n_seeds + (len(self.rates) if depth is None else 0)
-
-
-WHOLE = Workload(4000, 3, (1e-5, 2e-5, 3e-5, 4e-5, 5e-5), 5)
-SMALL = Workload(1600, 1, (3e-5, 5e-5), 2)
+_N_PRODUCTS = 50
+_HALF = growth.HALF
 
 
 def main() -> None:
-    """Times all three and prints how they compare."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", required=True)
+    """Measures, prints how they compare."""
+    arguments = _arguments()
+    asked = Asked(
+        data=arguments.data,
+        sizes=TINY if arguments.tiny else REAL,
+        n_steps=arguments.steps,
+        repetitions=arguments.repetitions,
+    )
+    bench = Bench(asked, arguments.out, has_whole=arguments.only != "small")
+    found = bench.measured(has_scores=not arguments.no_scores)
+    print(json.dumps(found, indent=2, allow_nan=False) if arguments.json else tables(found))
+    sys.exit(any(not kind["as_good"] for kind in found.get("scores", {}).values()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Speed against Trainer, side by side.")
+    parser.add_argument("--data", required=True, help="GLUE folder")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-speed"))
-    parser.add_argument("--small", action="store_true", help="1,600 rows, 1 epoch, 2 rates, 2 seeds")
+    parser.add_argument("--only", choices=["small"], help="leave out the large curve")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each kind of run and repetition")
-    parser.add_argument("--pace", default=None, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    work = SMALL if arguments.small else WHOLE
-    if arguments.pace is not None:
-        print(json.dumps(_pace(arguments.data, work, arguments.pace, arguments.steps)))
-        return
-    others = _others(arguments.data, work, arguments.steps, arguments.repetitions)
-    ours = _whole_command(arguments.data, work, arguments.out)
-    paces = {_name(depth): _effective_step(arguments.data, arguments.small, depth, arguments.steps) for depth in KINDS}
-    print(json.dumps(_compared(work, others, ours, paces), indent=2))
+    parser.add_argument("--no-scores", action="store_true", help="do not train Trainer to compare scores")
+    parser.add_argument("--tiny", action="store_true", help="a few rows: does it work? Its figures mean nothing")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of tables")
+    return parser.parse_args()
 
 
-def _name(depth: int | None) -> str:
-    return "full" if depth is None else f"freeze:{depth}"
+class Bench:
+    """Measures everything in turn; what is there is written to `<out>/speed.json` after each part."""
 
+    def __init__(self, asked: Asked, out: Path, *, has_whole: bool) -> None:
+        self._asked = asked
+        self._out = out
+        self._has_whole = has_whole
+        work = asked.sizes.whole
+        self._rows: dict[str, Any] = {"data": asked.data, "max_train": work.n_train, "max_dev": asked.sizes.max_dev}
+        self._data = tasks.load(tasks.parse(TASK, **self._rows))
+        self._samples: Samples = {
+            "steps": {way: {kind: [] for kind in KINDS} for way in WAYS},
+            "dev": {way: [] for way in WAYS},
+            "paces": {kind: [] for kind in KINDS},
+            "products": [],
+            "small": [],
+            "n_cores": n_cores(),
+        }
 
-def _compared(work: Workload, others: dict[str, Any], ours: dict[str, Any], paces: dict[str, float]) -> dict[str, Any]:
-    whole = {
-        way: sum(
-            work.n_runs(d) * (work.n_steps * steps[_name(d)] + _n_scored(way, work) * others["dev"][way]) for d in KINDS
-        )
-        for way, steps in others["step"].items()
-    }
-    informed = others["step"]["trainer"]
-    return {
-        "ratios": {
-            "trainer / frostline": whole["trainer"] / ours["seconds"],
-            "trainer padded to 128 / frostline": whole["padded"] / ours["seconds"],
-            "bare loop / frostline": whole["bare"] / ours["seconds"],
-            "effective step": {name: informed[name] / pace for name, pace in paces.items()},
-        },
-        "seconds": {**whole, "frostline": ours["seconds"]},
-        "step_seconds": {**others["step"], "frostline (effective)": paces},
-        "dev_seconds": others["dev"],
-        "matrix_multiply_gflops": _matrix_multiply_rate(),
-        "frostline": ours,
-    }
+    def measured(self, *, has_scores: bool) -> Found:
+        """All of it."""
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            Together("bench.steps", {"task": TASK, **self._rows}, cache) as all_,
+        ):
+            for repetition in range(self._asked.repetitions):
+                self._others(repetition)
+                self._ours(repetition, all_)
+                if repetition == 0 and self._has_whole:
+                    self._samples["whole"] = [self._command("whole")]
+                self._keep()
+        self._samples["one_worker"] = self._command("small", "--workers", "1")
+        self._samples["memory"] = self._memory()
+        self._samples["growth"] = self._growth()
+        self._keep()
+        if has_scores:
+            self._samples["scores"] = self._scores()
+        return self._keep()
 
+    def _others(self, repetition: int) -> None:
+        torch.set_num_threads(n_cores())
+        for kind in KINDS:
+            for way in WAYS:
+                n_steps = sampled_steps(way, self._asked.n_steps)
+                found = timed(way, self._data, kind, n_steps, seed=repetition)
+                self._samples["steps"][way][kind].append(found.step_seconds)
+                self._samples["dev"][way].append(found.dev_seconds)
+                say(f"{way}, {kind}: {1000 * found.step_seconds:.1f} ms a step, dev in {found.dev_seconds:.2f} s")
 
-def _n_scored(way: str, work: Workload) -> int:
-    return work.epochs if way == "padded" else 1
+    def _ours(self, repetition: int, together: Together) -> None:
+        seconds = self._asked.sizes.stretch_seconds
+        for kind in KINDS:
+            enough = {"n_times": self._asked.n_steps, "seconds": seconds}
+            answers = together.do({"kind": kind, "seed": repetition, **enough})
+            self._samples["paces"][kind].append(answers)
+            say(f"frostline, {kind}: {[round(1000 * a['seconds'] / a['times'], 2) for a in answers]} ms a step")
+        n_tokens = round(self._samples["paces"][FULL][-1][0]["tokens"])
+        products = {}
+        for product in (CUBE, feed_forward(Shape.of(load_config(MODEL)), n_tokens)):
+            answers = together.do({"product": product, "n_times": _N_PRODUCTS, "seconds": seconds / 3})
+            products[product_name(product)] = answers
+        self._samples["products"].append(products)
+        self._samples["small"].append(self._command("small"))
 
+    def _command(self, name: str, *extra: str) -> dict[str, Any]:
+        found = whole_command(self._asked, getattr(self._asked.sizes, name), self._out / name, *extra)
+        say(f"frostline curve, {' '.join([name, *extra])}: {found['seconds']:.1f} s")
+        return found
 
-def _others(data: str, work: Workload, n_steps: int, repetitions: int) -> dict[str, Any]:
-    """Seconds of a step of each kind of run, and of scoring dev, in the other ways: medians, interleaved."""
-    torch.set_num_threads(N_CORES)
-    rows = tasks.load(tasks.parse("sst2", data=data, max_train=work.n_train))
-    steps: dict[str, dict[str, list[float]]] = {
-        way: {_name(d): [] for d in KINDS} for way in ("trainer", "bare", "padded")
-    }
-    dev: dict[str, list[float]] = {way: [] for way in steps}
-    for _ in range(repetitions):
-        for depth in KINDS:
-            for way in steps:
-                few = max(8, n_steps // 4) if way == "padded" else n_steps
-                step, scoring = _timed(way, rows, depth, few)
-                steps[way][_name(depth)].append(step)
-                dev[way].append(scoring)
-                print(f"{way} {_name(depth)}: {1000 * step:.0f} ms a step, dev {scoring:.1f} s", file=sys.stderr)
-    return {
-        "step": {way: {k: statistics.median(v) for k, v in kinds.items()} for way, kinds in steps.items()},
-        "dev": {way: statistics.median(values) for way, values in dev.items()},
-    }
+    def _memory(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for way in ("trainer", "frostline"):
+            asked = [(FULL, self._asked.sizes.whole.n_train)]
+            asked += [(_HALF, n_rows) for n_rows in self._asked.sizes.memory_rows]
+            found[way] = []
+            for kind, n_rows in asked:
+                peak = peak_of_run(self._asked, way, kind, n_rows)
+                found[way].append({"kind": kind, "n_train": n_rows, **peak})
+                say(f"memory, {way}, {kind}, {n_rows} rows: {peak['peak_bytes'] / 1e6:.0f} MB")
+        commands = {name: self._samples[name][0]["peak_bytes"] for name in ("whole", "small") if name in self._samples}
+        return {**found, "all_processes_bytes": commands}
 
+    def _growth(self) -> dict[str, Any]:
+        say("growth with rows and length")
+        return {"rows": growth.by_rows(self._asked), "length": growth.by_length(self._asked)}
 
-def _timed(way: str, rows: tasks.TaskData, depth: int | None, n_steps: int) -> tuple[float, float]:
-    tokenizer = load_tokenizer(MODEL)
-    model = load_model(MODEL, head_seed=0, label_names=rows.label_names, pad_token_id=tokenizer.pad_token_id)
-    stack = Stack(model)
-    stack.apply(stack.all_parameters if depth is None else stack.parameters_above(depth))
-    padding: dict[str, Any] = {"padding": "max_length"} if way == "padded" else {}
-    train, dev = (tokenised(part, tokenizer, **padding) for part in (rows.train, rows.dev))
-    timed = _bare_steps if way == "bare" else _trainer_steps
-    return timed(model, train, dev, tokenizer, n_steps)
+    def _scores(self) -> dict[str, Any]:
+        ours = whole_command(self._asked, self._asked.sizes.scored, self._out / "scored")["points"]
+        trainer = scores.trainer_scores(self._asked)
+        return {kind: scores.compared(ours[kind]["scores"], trainer[kind]) for kind in KINDS}
 
-
-class _Clock(TrainerCallback):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def on_step_end(self, *_: object, **__: object) -> None:
-        self.ends.append(time.perf_counter())
-
-
-def _trainer_steps(model: Any, train: list[Any], dev: list[Any], tokenizer: Any, n_steps: int) -> tuple[float, float]:
-    clock = _Clock()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):  # where it sums itself up
-        trainer = make_trainer(model, train, tokenizer, folder, max_steps=n_steps + 2, learning_rate=3e-5)
-        trainer.add_callback(clock)
-        trainer.train()
-        scoring = _seconds(lambda: trainer.predict(dev))
-    return (clock.ends[-1] - clock.ends[1]) / (len(clock.ends) - 2), scoring
-
-
-def _bare_steps(model: Any, train: list[Any], dev: list[Any], tokenizer: Any, n_steps: int) -> tuple[float, float]:
-    """What a plain torch loop does, nothing else: the same batches, AdamW, clipping."""
-    torch.manual_seed(0)
-    collate = DataCollatorWithPadding(tokenizer)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=3e-5, weight_decay=0.0)
-    model.train()
-    batches = _endless(_loader(train, BATCH, collate, shuffle=True))
-    ends = []
-    for _ in range(n_steps + 2):
-        model(**next(batches)).loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        ends.append(time.perf_counter())
-    model.eval()
-    loader = _loader(dev, 64, collate, shuffle=False)
-
-    def score() -> None:
-        with torch.no_grad():
-            for batch in loader:
-                model(**batch)
-
-    return (ends[-1] - ends[1]) / (len(ends) - 2), _seconds(score)
-
-
-def _loader(rows: Any, size: int, collate: Any, *, shuffle: bool) -> DataLoader[Any]:
-    return DataLoader(rows, batch_size=size, shuffle=shuffle, collate_fn=collate)
-
-
-def _endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _settings(data: str, work: Workload) -> dict[str, Any]:
-    return {
-        "data": data, "max_train": work.n_train, "epochs": work.epochs, "lrs": work.rates, "seeds": work.n_seeds,
-        "frozen": DEPTHS,
-    }  # fmt: skip
-
-
-def _whole_command(data: str, work: Workload, out: Path) -> dict[str, Any]:
-    """The real command from nothing: seconds, score, bytes."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = [
-        sys.executable, "-m", "frostline", "curve", MODEL, "sst2", "--data", data, "--out", str(out), "--json",
-        "--max-train", str(work.n_train), "--epochs", str(work.epochs), "--seeds", str(work.n_seeds),
-        "--lrs", ",".join(map(str, work.rates)), "--frozen", ",".join(map(str, DEPTHS)),
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as cache:
-        began = time.perf_counter()
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, check=True, text=True, env={**os.environ, "FROSTLINE_CACHE": cache}
-        )
-        seconds = time.perf_counter() - began
-    curve = json.loads(done.stdout)
-    points = {"full": curve["full"]} | {_name(point["n_frozen"]): point for point in curve["points"]}
-    return {
-        "seconds": seconds,
-        "cost": curve["cost"],
-        "points": {
-            name: {key: point[key] for key in ("mean", "ci", "seconds", "peak_bytes")} for name, point in points.items()
-        },
-    }
-
-
-def _effective_step(data: str, small: bool, depth: int | None, n_steps: int) -> float:
-    """Seconds a step of all workers together: as many processes as cores, one thread each, at the same time."""
-    command = [
-        sys.executable, "-m", "bench.speed", "--data", data, "--pace", _name(depth), "--steps", str(n_steps),
-        *(["--small"] if small else []),
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "FROSTLINE_CACHE": cache}
-        started = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(N_CORES)
-        ]
-        answers = [process.communicate()[0] for process in started]
-    return 1 / sum(1 / float(json.loads(answer)) for answer in answers)
-
-
-def _pace(data: str, work: Workload, strategy: str, n_steps: int) -> float:
-    """Seconds of one step of ours in this process, one thread, prefix kept."""
-    with tempfile.TemporaryDirectory() as out:
-        request, options = make_request(MODEL, "sst2", _settings(data, work) | {"out": out})
-        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
-        depth = strategy.removeprefix("freeze:")
-        kind = Full() if strategy == "full" else Freeze(int(depth))
-        return Runner().pace(spec_at(opened.resolved, kind, 3e-5), n_steps).step_seconds
-
-
-def _matrix_multiply_rate() -> float:
-    """Billions of operations a second of one thread, at the shape of a packed batch's feed-forward product."""
-    torch.set_num_threads(1)
-    one, other = torch.randn(448, 384), torch.randn(384, 1536)
-    times = []
-    for _ in range(50):
-        times.append(_seconds(lambda: one @ other))
-    return 2 * 448 * 384 * 1536 / statistics.median(times) / 1e9
+    def _keep(self) -> Found:
+        found = {
+            **compare(self._asked, self._samples),
+            "asked": {
+                "is_tiny": self._asked.sizes is TINY,
+                "repetitions": self._asked.repetitions,
+                "whole": self._asked.sizes.whole.text,
+                "small": self._asked.sizes.small.text,
+                "scored": self._asked.sizes.scored.text,
+                "ways": WAYS,
+                "steps": {way: sampled_steps(way, self._asked.n_steps) for way in WAYS},
+            },
+            "samples": self._samples,
+            "circumstances": circumstances("cpu").to_json(),
+        }
+        self._out.mkdir(parents=True, exist_ok=True)
+        atomic.write(self._out / "speed.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+        return found
 
 
 if __name__ == "__main__":

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+)
 
-from frostline.tasks import Rows
+from bench.workload import BATCH, FULL, MODEL
+from frostline.stack import Stack
+from frostline.stack.load import load_model, load_tokenizer
+from frostline.tasks import Rows, TaskData
 
-MODEL = "all-MiniLM-L6-v2"
-BATCH = 16
 MAX_LENGTH = 128
 
 
@@ -22,6 +33,15 @@ def tokenised(rows: Rows, tokenizer: PreTrainedTokenizerBase, **options: Any) ->
     ]
 
 
+def frozen_model(kind: str, data: TaskData, tokenizer: PreTrainedTokenizerBase, head_seed: int) -> PreTrainedModel:
+    """The pretrained model with a new head; what a kind of run does not train has no gradient."""
+    model = load_model(MODEL, head_seed=head_seed, label_names=data.label_names, pad_token_id=tokenizer.pad_token_id)
+    stack = Stack(model)
+    depth = kind.removeprefix("freeze:")
+    stack.apply(stack.all_parameters if kind == FULL else stack.parameters_above(int(depth)))
+    return model
+
+
 def make_trainer(
     model: PreTrainedModel,
     train: list[dict[str, Any]],
@@ -29,8 +49,8 @@ def make_trainer(
     folder: str,
     **settings: Any,
 ) -> Trainer:
-    """A Trainer that pads each batch to its longest row, and neither saves nor reports."""
-    return Trainer(
+    """A Trainer that pads each batch to its longest row, and neither saves, reports nor prints."""
+    trainer = Trainer(
         model=model,
         args=TrainingArguments(
             folder,
@@ -49,3 +69,27 @@ def make_trainer(
         train_dataset=train,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def trained_score(kind: str, data: TaskData, *, epochs: int, rate: float, seed: int, head_seed: int) -> float:
+    """The accuracy on dev after a whole run of Trainer."""
+    tokenizer = load_tokenizer(MODEL)
+    model = frozen_model(kind, data, tokenizer, head_seed)
+    train, dev = (tokenised(part, tokenizer) for part in (data.train, data.dev))
+    n_steps = epochs * math.ceil(len(train) / BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(
+            model,
+            train,
+            tokenizer,
+            folder,
+            num_train_epochs=epochs,
+            learning_rate=rate,
+            warmup_steps=math.ceil(0.1 * n_steps),
+            seed=seed,
+        )
+        trainer.train()
+        outputs = trainer.predict(dev).predictions
+    return float(np.mean(np.argmax(outputs, axis=1) == data.dev.labels))

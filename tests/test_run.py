@@ -313,3 +313,13 @@ def test_the_pace_is_of_this_machine(folder: Path) -> None:
     pace = Runner().pace(make_spec(folder / "bert", folder / "plain.csv"), n_steps=3)
     assert 0 < pace.step_seconds < 5
     assert 0 < pace.row_seconds < 5
+
+
+def test_a_moment_of_a_token_long_unseen_costs_and_moves_nothing(folder: Path) -> None:
+    tiny = torch.tensor(1e-38) / 4
+    assert float(tiny) > 0.0, "no test is left with tiny numbers taken for 0"
+    spec = make_spec(folder / "bert", folder / "plain.csv", epochs=1)
+    seen: list[float] = []
+    Runner().run(spec, lambda _: seen.append(float(torch.tensor(1e-38) / 4)))
+    assert seen == [0.0]
+    assert float(torch.tensor(1e-38) / 4) == float(tiny)
