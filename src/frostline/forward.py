@@ -52,9 +52,7 @@ class Forward:
         inputs = self._moved(batch.padded_inputs())
         start = self._padded_start(batch, split, inputs)
         if stack.head_reads == "all":
-            if start is None or self.depth is None:
-                return stack.logits(inputs)
-            return stack.logits_from(self.depth, start, inputs)
+            return self._whole(start, inputs)
         # Told by the mask: a head that looks for the pad token takes an end token that serves as one for padding.
         return self._head(batch, self._top(start, inputs)[batch.mask.to(self._device)])
 
@@ -66,10 +64,8 @@ class Forward:
             if self.depth == stack.n_layers or not stack.can_read_one_token:
                 state = self._top(start, inputs)[0]
                 return self._head(batch, state)
-            first = batch.ends[0].to(self._device)
-            with stack.top_layer_on(first):
-                state = self._top(start, inputs)[0]
-        return self._head_of_one(batch.tokens.to(self._device)[first], state)
+            with stack.top_layer_on(batch.ends[0].to(self._device)):
+                return self._whole(start, inputs)
 
     def _padded_start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
         """The state the training pass starts from (batch, tokens, width), 0 where there is padding."""
@@ -86,6 +82,12 @@ class Forward:
         if split.states is not None:
             return split.states.of(batch, split.encoded)[None].to(self._device)
         return self.stack.frozen_state_at(self.depth, inputs)
+
+    def _whole(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
+        """The logits as the model's own head reads them."""
+        if start is None or self.depth is None:
+            return self.stack.logits(inputs)
+        return self.stack.logits_from(self.depth, start, inputs)
 
     def _top(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
         """The state after the last layer (batch, tokens, width)."""

@@ -262,7 +262,7 @@ class Stack:
 
     @contextlib.contextmanager
     def top_layer_on(self, tokens: Tensor) -> Iterator[None]:
-        """While this lasts, the top layer computes these tokens only (of all in the packed row)."""
+        """While this lasts, the top layer computes these tokens only, and the head sees each as a row of its own."""
         top = Reading()
 
         def narrow(
@@ -271,12 +271,19 @@ class Stack:
             top.states = _first(args or tuple(kwargs.values()))
             return _with_state(args, kwargs, top.states[:, tokens])
 
-        handle = self._layers[-1].register_forward_pre_hook(narrow, with_kwargs=True)
+        def spread(_module: nn.Module, _args: object, output: object) -> object:
+            if isinstance(output, tuple):
+                return (_first(output).transpose(0, 1), *output[1:])
+            return _first((output,)).transpose(0, 1)
+
+        layer = self._layers[-1]
+        handles = [layer.register_forward_pre_hook(narrow, with_kwargs=True), layer.register_forward_hook(spread)]
         try:
             with reading(top):
                 yield
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     def _state(self, depth: int, forward: Callable[[], Tensor]) -> Tensor:
         layers, seen = self._layers, list[Tensor]()
