@@ -190,22 +190,27 @@ class Prefixes:
         stack = wanted.load_stack()
         depths = sorted({wanted.depth, *wanted.beside}.difference(shelf.entries()))
         # Half of the limit at most: the other split wants as much.
-        if self._is_kept(shelf, wanted, stack, depths, self.max_bytes // 2) or self._is_kept(
-            shelf, wanted, stack, [wanted.depth], self.max_bytes
-        ):
-            states = self._opened(shelf, wanted.encoded, wanted.depth)
-            assert states is not None
-            return states
-        raise OSError(0, "it has no room for them")
+        has_all = self._keep(shelf, wanted, stack, depths, self.max_bytes // 2)
+        if not (has_all or self._keep(shelf, wanted, stack, [wanted.depth], self.max_bytes)):
+            raise OSError(0, "it has no room for them")
+        states = self._opened(shelf, wanted.encoded, wanted.depth)
+        assert states is not None
+        return states
 
-    def _is_kept(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
-        """Computes the states of these depths in one pass, if they take no more than so many bytes and have room."""
+    def _keep(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
+        """Computes the states of these depths in one pass and keeps them; says whether they have room.
+
+        Args:
+            most: bytes that they may take together.
+        """
         encoded = wanted.encoded
         shapes = {depth: _shape(stack, encoded, depth) for depth in depths}
         sizes = {depth: math.prod(shape) * wanted.dtype.itemsize for depth, shape in shapes.items()}
+        if sum(sizes.values()) > most:
+            return False
         lower = [depth for depth in shelf.entries() if depth < depths[0]]
         below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
-        if sum(sizes.values()) > most or not self.cache.make_room(shelf, sizes, self.max_bytes):
+        if not self.cache.make_room(shelf, sizes, self.max_bytes):  # what was opened stays mapped
             return False
         with contextlib.ExitStack() as writing:
             values = {

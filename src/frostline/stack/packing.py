@@ -184,7 +184,7 @@ def _read_attention(
     keys, values = _projections(module)
     _, n_heads, n_rows, width = query.shape
     tokens = states[0].index_select(0, packing.source).view(*packing.is_real.shape, -1)
-    query = query[0] * options.get("scaling", width**-0.5)
+    query = query[0] * _scale(width, options)
     of_tokens = torch.bmm(query, keys.weight.view(n_heads, width, -1)).transpose(0, 1)
     scores = of_tokens @ tokens.transpose(1, 2)
     if keys.bias is not None:
@@ -200,7 +200,7 @@ def _read_attention(
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
     """Attention of a padded batch, (batch, heads, queries, width)."""
-    rate, scale = options.get("dropout", 0.0), options.get("scaling")
+    rate, scale = options.get("dropout", 0.0), _scale(query.shape[-1], options)
     n_groups = query.shape[1] // key.shape[1]
     if not rate:
         return functional.scaled_dot_product_attention(
@@ -208,8 +208,14 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: 
         )
     # With dropout the library does the same steps, but draws for longer than it multiplies.
     key, value = (part.repeat_interleave(n_groups, dim=1) if n_groups > 1 else part for part in (key, value))
-    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-1, -2)
+    scores = (query * scale) @ key.transpose(-1, -2)
     return drop((scores + _bias(mask, scores.dtype)).softmax(-1), rate) @ value
+
+
+def _scale(width: int, options: dict[str, Any]) -> float:
+    """What scores are multiplied with: the model's own factor, else the usual one."""
+    given = options.get("scaling")
+    return float(width**-0.5 if given is None else given)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
