@@ -6,7 +6,6 @@ import doctest
 import itertools
 
 import pytest
-
 from bench import machine
 from bench.compared import effective_seconds
 from bench.machine import Shape, useful_operations
