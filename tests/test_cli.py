@@ -233,6 +233,20 @@ class TestSameBits:
             other = runs[cached.spec.replace(seed=1 - cached.spec.seed).key]
             assert np.abs(outputs(result) - outputs(other)).max() > 1e-2
 
+    def test_states_in_half_precision_keep_the_full_runs_and_move_little(
+        self, toy: Toy, undisturbed: Finished, out_copy: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        asked = ["--cache-dtype", "bf16", "--workers", "1", "--seeds", "2", "--json", "--out", str(out_copy)]
+        assert main([*toy.curve, *asked]) == 0
+        said, whole = json.loads(capsys.readouterr().out), undisturbed.json
+        assert said["runs"] == {"done": 6, "reused": N_SEARCHED + 2, "crashed": 0}
+        assert 0 < said["cost"]["cache_bytes"] < whole["cost"]["cache_bytes"]
+        runs = runs_in(out_copy)
+        for result in (runs[key] for key in runs.keys() - runs_in(undisturbed.out).keys()):
+            exact = runs[result.spec.replace(cache_dtype="fp32").key]
+            assert losses(result) == pytest.approx(losses(exact), abs=0.05)
+            assert losses(result) != losses(exact)
+
 
 def losses(result: RunResult) -> list[float]:
     return [epoch.train_loss for epoch in result.epochs]

@@ -150,7 +150,7 @@ def _check_alike(depth: int | None, group: Replicates) -> None:
 
 def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
     """Refuse to compare depths that differ in more than what is frozen (and, tuned, in the rate)."""
-    alike = [spec.replace(seed=0, strategy="full", is_cached=False) for spec in specs]
+    alike = [spec.replace(seed=0, strategy="full", is_cached=False, cache_dtype="fp32") for spec in specs]
     if protocol == "tuned":
         alike = [spec.replace(learning_rate=0.0) for spec in alike]
     if len({spec.key for spec in alike}) != 1:
