@@ -17,7 +17,9 @@ from typing import Self
 import torch
 
 _STATUS = Path("/proc/self/status")
-_SECONDS_BETWEEN_LOOKS = 0.02
+_SECONDS_BETWEEN_LOOKS = (0.02, 0.2)
+"""At first, when memory grows; and once a second has passed: a look takes time from the run, whose steps are alike."""
+_N_CLOSE_LOOKS = 50
 
 
 class MemoryMeter:
@@ -56,8 +58,10 @@ class MemoryMeter:
         return self._peak - self._level
 
     def _watch(self) -> None:
-        while not self._is_over.wait(_SECONDS_BETWEEN_LOOKS):
+        n_looks = 0
+        while not self._is_over.wait(_SECONDS_BETWEEN_LOOKS[n_looks >= _N_CLOSE_LOOKS]):
             self._look()
+            n_looks += 1
 
     def _look(self) -> None:
         self._peak = max(self._peak, self._read() or 0)
@@ -70,10 +74,8 @@ def private_bytes() -> int | None:
     """Private memory of this process now; None where the system does not tell."""
     if not _STATUS.is_file():
         return None
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return None
+    _, _, after = _STATUS.read_bytes().partition(b"RssAnon:")
+    return int(after.split(maxsplit=1)[0]) * 1024 if after else None
 
 
 def release_memory() -> None:
