@@ -95,9 +95,9 @@ class Bench:
             for repetition in range(self._asked.repetitions):
                 self._others(repetition)
                 self._ours(repetition, all_)
+                self._keep()
                 if repetition == 0 and self._has_whole:
                     self._samples["whole"] = [self._command("whole")]
-                self._keep()
         self._samples["one_worker"] = self._command("small", "--workers", "1")
         self._samples["memory"] = self._memory()
         self._samples["growth"] = self._growth()
