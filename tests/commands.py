@@ -58,15 +58,15 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"JSON with {constant}")
 
 
-def start(*arguments: str, cwd: Path, own_group: bool = False) -> subprocess.Popen[str]:
-    """The real command, under way."""
+def start(*arguments: str, cwd: Path, own_group: bool = False, **variables: str) -> subprocess.Popen[str]:
+    """The real command, under way, with these environment variables besides the usual ones."""
     return subprocess.Popen(
         [sys.executable, "-m", "frostline", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **variables},
         start_new_session=own_group,
     )
 

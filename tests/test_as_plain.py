@@ -25,12 +25,12 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, ge
 from frostline.batches import Encoded, training_batches
 from frostline.cache import Cache
 from frostline.prefix import Origin, Prefixes, Split
-from frostline.records import RunSpec, TaskSpec
+from frostline.records import RunSpec
 from frostline.stack import Stack
 from frostline.stack.load import load_model
 from frostline.testing import FAMILIES, Family, make_model, make_rows, make_tokenizer
 from test_families import ABOVE, DECODERS, LAYERS
-from tiny import BASIC, PACKED, Case, step_losses
+from tiny import BASIC, PACKED, STEPS, Case, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -227,20 +227,8 @@ def _our_course(subject: Subject, depth: int, *, is_nudged: bool = False) -> Cou
 
 
 def _spec(layout: Literal["packed", "padded"]) -> RunSpec:
-    return RunSpec(
-        model="m",
-        model_fingerprint="m",
-        task=TaskSpec(name="t", source=None, data=None, dev=None),
-        data_fingerprint="d",
-        strategy="freeze:1",
-        learning_rate=RATE,
-        epochs=N_EPOCHS,
-        batch_size=BATCH_SIZE,
-        seed=0,
-        is_cached=True,
-        optimizer="sgd",
-        layout=layout,
-        warmup_share=WARMUP_SHARE,
+    return STEPS.replace(
+        learning_rate=RATE, epochs=N_EPOCHS, batch_size=BATCH_SIZE, layout=layout, warmup_share=WARMUP_SHARE
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import ENVIRONMENT, Finished, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
+from commands import Finished, Toy, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
 from frostline.records import RunResult
 from frostline.run import Runner
 from frostline.testing import make_model, make_task
@@ -76,21 +76,16 @@ class Place:
         return [result for result in self.runs.values() if any(words in notice for notice in result.notices)]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A model, few rows to train on, and so many dev rows that writing their states takes a while."""
-
-    model: Path
-    train: Path
-    dev: Path
+class Asked(Toy):
+    """Few rows to train on, and so many dev rows that writing their states takes a while."""
 
     @contextlib.contextmanager
     def under_way(self, place: Place) -> Iterator[subprocess.Popen[str]]:
         """The real command, in a process group of its own, which does not outlive the block."""
         asked = ("curve", str(self.model), str(self.train), "--dev", str(self.dev), *SETTINGS)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(ENVIRONMENT, "FROSTLINE_CACHE", str(place.cache))
-            process = start(*asked, "--out", str(place.out), cwd=place.folder, own_group=True)
+        process = start(
+            *asked, "--out", str(place.out), cwd=place.folder, own_group=True, FROSTLINE_CACHE=str(place.cache)
+        )
         try:
             yield process
         finally:

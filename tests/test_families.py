@@ -13,12 +13,12 @@ from torch import Tensor
 from frostline.batches import Batch, Encoded, encode, make_batch
 from frostline.forward import Forward
 from frostline.prefix import Split, compute_states
-from frostline.records import Kind, RunSpec, TaskSpec
+from frostline.records import Kind, RunSpec
 from frostline.run import Runner
 from frostline.stack import Stack
 from frostline.tasks import Rows
 from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task, make_tokenizer, pad_token_of
-from tiny import PACKED, TEETH, Case, distance, step_losses
+from tiny import PACKED, STEPS, TEETH, Case, distance, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -208,19 +208,7 @@ def test_twin_a_prefix_in_training_mode_shows(family: Family, monkeypatch: pytes
 
 
 def _spec_of_steps(is_cached: bool) -> RunSpec:
-    return RunSpec(
-        model="m",
-        model_fingerprint="m",
-        task=TaskSpec(name="t", source=None, data=None, dev=None),
-        data_fingerprint="d",
-        strategy="freeze:1",
-        learning_rate=1e-2,
-        epochs=2,
-        batch_size=4,
-        seed=0,
-        is_cached=is_cached,
-        optimizer="sgd",
-    )
+    return STEPS.replace(batch_size=4, is_cached=is_cached)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -21,27 +21,15 @@ from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
 from frostline.loop import Descent, DivergedError, _rate_share, loss_of
 from frostline.prefix import Split, States, compute_states
-from frostline.records import Kind, Plan, RunResult, RunSpec, TaskSpec
+from frostline.records import Kind, Plan, RunResult, RunSpec
 from frostline.run import Runner, seed_for
 from frostline.stack import FrozenMovedError, Stack
 from frostline.stack.load import load_model
 from frostline.strategies import Strategy
 from frostline.testing import Family, make_model, make_spec, make_task
-from tiny import BASIC, TEETH, Case, step_losses
+from tiny import BASIC, STEPS, TEETH, Case, step_losses
 
-SPEC = RunSpec(
-    model="tiny",
-    model_fingerprint="m",
-    task=TaskSpec(name="toy", source=None, data=None, dev=None),
-    data_fingerprint="d",
-    strategy="freeze:1",
-    learning_rate=0.05,
-    epochs=5,
-    batch_size=8,
-    seed=0,
-    is_cached=True,
-    optimizer="sgd",
-)
+SPEC = STEPS.replace(learning_rate=0.05, epochs=5)
 N_ROWS = 80  # ten steps an epoch
 
 

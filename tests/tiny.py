@@ -15,7 +15,7 @@ from frostline.batches import Batch, Encoded, encode, make_batch
 from frostline.forward import Forward
 from frostline.loop import Descent, Training
 from frostline.prefix import Split
-from frostline.records import Kind, RunSpec
+from frostline.records import Kind, RunSpec, TaskSpec
 from frostline.stack import Stack
 from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
 
@@ -32,6 +32,21 @@ PACKED: tuple[Family, ...] = (
     "qwen2", "qwen3",
 )  # fmt: skip
 """The families that can be packed: all but MPNet, DeBERTa and XLNet."""
+
+STEPS = RunSpec(
+    model="tiny",
+    model_fingerprint="m",
+    task=TaskSpec(name="toy", source=None, data=None, dev=None),
+    data_fingerprint="d",
+    strategy="freeze:1",
+    learning_rate=1e-2,
+    epochs=2,
+    batch_size=8,
+    seed=0,
+    is_cached=True,
+    optimizer="sgd",
+)
+"""A run of plain SGD steps over rows that a test holds itself."""
 
 TEETH = 1e-2
 """What is broken on purpose must move something by more than this."""
