@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frostline.records import FolderIdentity, RunResult
+from frostline.records import EpochRecord, FolderIdentity, RunResult, RunSpec
 from frostline.store import Store
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8")
@@ -146,3 +148,22 @@ def check_one_line(code: int, wanted: int, words: tuple[str, ...], capfd: pytest
     assert said.err.count("\n") == 1, said.err
     for word in words:
         assert word in said.err
+
+
+class Told:
+    """Remembers what an executor told, and may do something at an epoch."""
+
+    def __init__(self, at_epoch: Callable[[RunSpec, EpochRecord], None] = lambda _, __: None) -> None:
+        self.began: Counter[str] = Counter()
+        self.epochs: dict[str, list[int]] = {}
+        self._at_epoch = at_epoch
+        self._lock = threading.Lock()
+
+    def started(self, spec: RunSpec) -> None:
+        with self._lock:
+            self.began[spec.key] += 1
+
+    def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
+        with self._lock:
+            self.epochs.setdefault(spec.key, []).append(record.epoch)
+        self._at_epoch(spec, record)

@@ -5,15 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commands import Toy, is_alive, numbers, workers_of
+from commands import Told, Toy, is_alive, numbers, workers_of
+from frostline.executors import run_all
 from frostline.executors.local import LocalProcesses
 from frostline.records import Crash, EpochRecord, RunResult, RunSpec
 
@@ -34,6 +33,7 @@ pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
 
 PARENT = """
 import json, sys
+from frostline.executors import run_all
 from frostline.executors.local import LocalProcesses
 from frostline.records import RunSpec
 
@@ -43,27 +43,8 @@ class Told:
 
 specs = [RunSpec.from_json(spec) for spec in json.loads(sys.stdin.readline())]
 with LocalProcesses(1, threads=1, max_cache_bytes=2**20) as executor:
-    list(executor.run(specs, Told()))
+    list(run_all(executor, specs, Told()))
 """
-
-
-class Told:
-    """Remembers what an executor told, and may do something at an epoch."""
-
-    def __init__(self, at_epoch: Callable[[RunSpec, EpochRecord], None] = lambda _, __: None) -> None:
-        self.began: Counter[str] = Counter()
-        self.epochs: dict[str, list[int]] = {}
-        self._at_epoch = at_epoch
-        self._lock = threading.Lock()
-
-    def started(self, spec: RunSpec) -> None:
-        with self._lock:
-            self.began[spec.key] += 1
-
-    def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
-        with self._lock:
-            self.epochs.setdefault(spec.key, []).append(record.epoch)
-        self._at_epoch(spec, record)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +90,7 @@ def test_every_spec_has_its_outcome_and_two_processes_give_the_bits_of_this_one(
     executor: LocalProcesses, specs: list[RunSpec], in_this_process: dict[str, RunResult], noise: Path
 ) -> None:
     told = Told()
-    outcomes = list(executor.run(specs, told))
+    outcomes = list(run_all(executor, specs, told))
     assert {outcome.key for outcome in outcomes} == {spec.key for spec in specs}
     assert len(outcomes) == len(specs)
     for outcome in outcomes:
@@ -122,7 +103,7 @@ def test_every_spec_has_its_outcome_and_two_processes_give_the_bits_of_this_one(
 
 
 def test_no_specs_no_outcomes(executor: LocalProcesses) -> None:
-    assert list(executor.run([], Told())) == []
+    assert list(run_all(executor, [], Told())) == []
 
 
 def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
@@ -130,7 +111,7 @@ def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
 ) -> None:
     before = workers_of(os.getpid())
     diverges, impossible = spec.replace(learning_rate=1e30), spec.replace(strategy="freeze:99")
-    found = {outcome.key: outcome for outcome in executor.run([diverges, impossible, spec], Told())}
+    found = {outcome.key: outcome for outcome in run_all(executor, [diverges, impossible, spec], Told())}
     assert workers_of(os.getpid()) == before, "a run that raises does not cost its process"
     for asked, error, place in (
         (diverges, "DivergedError: the training loss became nan", "in _mean_loss"),
@@ -152,7 +133,7 @@ def test_what_a_listener_raises_reaches_the_caller(executor: LocalProcesses, spe
         raise RuntimeError("the display is gone")
 
     with pytest.raises(RuntimeError, match="the display is gone"):
-        list(executor.run([spec.replace(epochs=1)], Told(fail)))
+        list(run_all(executor, [spec.replace(epochs=1)], Told(fail)))
 
 
 def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
@@ -169,7 +150,7 @@ def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
 
     doomed = spec.replace(epochs=10_000)
     with LocalProcesses(1, threads=1, max_cache_bytes=2**30) as executor:
-        outcomes = list(executor.run([specs[0], doomed, *specs[1:]], Told(kill)))
+        outcomes = list(run_all(executor, [specs[0], doomed, *specs[1:]], Told(kill)))
         (survivor,) = workers_of(os.getpid()) - others
     assert survivor not in victims
     assert len(outcomes) == len(specs) + 1

@@ -162,10 +162,12 @@ def _cut(
 
 
 def training_batches(encoded: Encoded, batch_size: int, *, seed: int, epoch: int) -> Iterator[Batch]:
-    """All rows once, in an order drawn from the seed and the epoch."""
+    """All rows once, in batches drawn from the seed and the epoch; within a batch, short rows first."""
     order = np.random.default_rng(derived_seed(seed, f"epoch {epoch}")).permutation(len(encoded))
     for start in range(0, len(order), batch_size):
-        yield make_batch(encoded, order[start : start + batch_size])
+        rows = order[start : start + batch_size]
+        # A batch's mean does not depend on their order, and rows of like length attend together.
+        yield make_batch(encoded, rows[np.argsort(encoded.lengths[rows], kind="stable")])
 
 
 def evaluation_batches(encoded: Encoded, positions: NDArray[np.int64] | None = None) -> Iterator[Batch]:

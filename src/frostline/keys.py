@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-RESULTS_VERSION = 3
+RESULTS_VERSION = 4
 """Part of every run's key. A change that moves any stored number raises it (CHANGELOG, Results)."""
 
 _DIGEST_BYTES = 16

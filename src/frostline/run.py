@@ -118,6 +118,7 @@ class Runner:
             plan = strategies.parse(spec.strategy).plan(stack)
             training = _training(spec, plan, stack, prepared, lambda _: None)
             stack.apply(plan.phases[0].trained)
+            stack.unmap()
             stack.train(frozen_dropout=spec.frozen_dropout)
             with _spared(training):
                 yield training, Descent(training, spec.epochs)
@@ -272,6 +273,7 @@ def _train_as_planned(training: Training, plan: Plan) -> Trained:
     stack = training.forward.stack
     (phase,) = plan.phases
     stack.apply(phase.trained)
+    stack.unmap()
     before = stack.digest(phase.trained)
     with _spared(training):
         trained = train(training, phase)

@@ -5,9 +5,12 @@ Runs that are in the store are read, the others done; nothing here assumes that 
 
 from __future__ import annotations
 
+import functools
+import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +19,7 @@ from frostline import atomic
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
 from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
-from frostline.executors import Executor
+from frostline.executors import Executor, cached_strategies
 from frostline.executors.local import LocalProcesses
 from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
@@ -77,6 +80,10 @@ class Teller:
         self.progress.epoch(label(spec), record.epoch, spec.epochs, record.train_loss, score)
 
 
+Guess = Callable[[Collection[RunResult]], Sequence[RunSpec]]
+"""From what is there so far, the runs that will probably be asked for next."""
+
+
 @dataclass
 class Sweep:
     """Does runs that are missing and keeps count."""
@@ -89,14 +96,24 @@ class Sweep:
     n_done: int = 0
     n_reused: int = 0
     crashes: list[Crash] = field(default_factory=list)
+    _early: dict[str, RunSpec] = field(default_factory=dict)
+    """begun before they were asked for"""
+    _held: dict[str, RunResult | Crash] = field(default_factory=dict)
+    """what came of those that have ended"""
 
     def announce(self, specs: Sequence[RunSpec]) -> None:
         """Counts runs as to be done, before `run` is called with them or with others of the same cost."""
         self.progress.start(sum(units(spec, self.n_layers) for spec in specs), [label(spec) for spec in specs])
 
-    def run(self, specs: Sequence[RunSpec]) -> dict[str, RunResult]:
-        """The results of announced specs by key; those that crashed are absent and noted in `crashes`."""
-        found = {} if self.rerun == "always" else {s.key: r for s in specs if (r := self.store.get(s.key)) is not None}
+    def run(self, specs: Sequence[RunSpec], guess: Guess = lambda _: ()) -> dict[str, RunResult]:
+        """The results of announced specs by key; those that crashed are absent and noted in `crashes`.
+
+        Args:
+            specs: the runs asked for.
+            guess: what to begin in places that would be idle until the last of them ends. It is kept if the next call
+                asks for it, and otherwise dropped, so that what is stored does not depend on who was faster.
+        """
+        found = {spec.key: result for spec in specs if (result := self._stored(spec)) is not None}
         for path, reason in self.store.damaged.items():
             self.progress.note(f"not used: {reason}; {path.name} is run again")
         self.store.damaged.clear()
@@ -105,12 +122,54 @@ class Sweep:
             raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
         self.n_reused += len(found)
         self.progress.drop(sum(units(result.spec, self.n_layers) for result in found.values()), len(found))
-        for outcome in self.executor.run(missing, Teller(self.progress)):
+        for outcome in self._outcomes(missing, lambda: guess(found.values())):
             if isinstance(outcome, RunResult):
                 found[outcome.key] = self._keep(outcome)
             else:
                 self._note_crash(outcome)
         return found
+
+    def _stored(self, spec: RunSpec) -> RunResult | None:
+        """What the store has, unless all is to be done again."""
+        return None if self.rerun == "always" else self.store.get(spec.key)
+
+    def _outcomes(
+        self, specs: Sequence[RunSpec], guess: Callable[[], Sequence[RunSpec]]
+    ) -> Iterator[RunResult | Crash]:
+        """One outcome a spec, as they end."""
+        left = {spec.key for spec in specs}
+        self._let_go_of(spec for key, spec in self._early.items() if key not in left)
+        waiting = deque(spec for spec in specs if spec.key not in self._early)
+        self._early.clear()
+        for key in left & self._held.keys():
+            left.remove(key)
+            yield self._held.pop(key)
+        while left:
+            while waiting and self.executor.n_free:
+                self._start(waiting.popleft(), specs)
+            if self.executor.n_free:
+                self._start_early(guess())
+            outcome = self.executor.outcome()
+            if outcome.key in self._early:
+                self._held[outcome.key] = outcome
+            else:
+                left.remove(outcome.key)
+                yield outcome
+
+    def _start_early(self, guessed: Sequence[RunSpec]) -> None:
+        new = (spec for spec in guessed if spec.key not in self._early and self._stored(spec) is None)
+        for spec in itertools.islice(new, self.executor.n_free):
+            self._early[spec.key] = spec
+            self._start(spec, guessed)
+
+    def _start(self, spec: RunSpec, beside: Sequence[RunSpec]) -> None:
+        self.executor.start(spec, Teller(self.progress), cached_strategies(beside))
+
+    def _let_go_of(self, specs: Iterable[RunSpec]) -> None:
+        for spec in specs:
+            if self._held.pop(spec.key, None) is None:
+                self.executor.stop(spec)
+            self.progress.run_stopped(label(spec))
 
     def _keep(self, result: RunResult) -> RunResult:
         result = result.replace(circumstances=result.circumstances.replace(command=tuple(sys.argv)))
@@ -139,9 +198,9 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
             progress.note(line)
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(all_specs(resolved))
-        tried, rate = _line_search(sweep, resolved)
+        tried, rate = _line_search(sweep, resolved, functools.partial(_at_leading_rate, resolved))
         groups = replicates(resolved, rate)
-        results = sweep.run([spec for specs in groups.values() for spec in specs])
+        results = sweep.run(_flat(groups))
     return _assembled(sweep, resolved, tried, groups, results, time.monotonic() - began)
 
 
@@ -184,7 +243,7 @@ def workers(request: CurveSpec, options: SweepOptions) -> int:
     return check_between("workers", options.n_workers, 1, 1024)
 
 
-def best_rate(searched: Sequence[RunResult]) -> float:
+def best_rate(searched: Collection[RunResult]) -> float:
     """The rate of the best score; of equal ones, the lowest."""
     return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
 
@@ -200,7 +259,7 @@ def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
 def all_specs(resolved: ResolvedCurve, rate: float | None = None) -> list[RunSpec]:
     """All runs of a curve; a rate which the line search has yet to choose (None) does not change their cost."""
     groups = replicates(resolved, resolved.asked.learning_rates[0] if rate is None else rate)
-    return [*line_search_specs(resolved), *(spec for specs in groups.values() for spec in specs)]
+    return [*line_search_specs(resolved), *_flat(groups)]
 
 
 def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[RunSpec]]:
@@ -212,6 +271,15 @@ def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[Ru
     return groups
 
 
+def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -> list[RunSpec]:
+    """The runs of the curve if the rate that leads so far wins, as it mostly does once little is left to search."""
+    return _flat(replicates(resolved, best_rate(searched))) if searched else []
+
+
+def _flat(groups: dict[int | None, list[RunSpec]]) -> list[RunSpec]:
+    return [spec for specs in groups.values() for spec in specs]
+
+
 def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
     """The run of one strategy at one rate, with the first seed."""
     # The embeddings alone cost nothing to compute again: keeping their output would not pay.
@@ -220,11 +288,11 @@ def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec
     return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
-def _line_search(sweep: Sweep, resolved: ResolvedCurve) -> tuple[list[TriedRate], float]:
+def _line_search(sweep: Sweep, resolved: ResolvedCurve, guess: Guess = lambda _: ()) -> tuple[list[TriedRate], float]:
     specs = line_search_specs(resolved)
     if not specs:
         return [], resolved.asked.learning_rates[0]
-    results = sweep.run(specs)
+    results = sweep.run(specs, guess)
     tried = [
         TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
         for s in specs

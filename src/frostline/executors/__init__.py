@@ -1,4 +1,4 @@
-"""Where runs are done: a set of specs in, outcomes out, in whatever order they finish."""
+"""Where runs are done: specs in, outcomes out, in whatever order they end."""
 
 from __future__ import annotations
 
@@ -21,5 +21,32 @@ class Listener(Protocol):
 class Executor(Protocol):
     """Does runs. Assumes nothing shared between them but what their specs name."""
 
-    def run(self, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
-        """One outcome a spec, as they finish; a run that raises or whose process dies is a Crash."""
+    @property
+    def n_free(self) -> int:
+        """How many runs could be begun at once."""
+
+    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = ()) -> None:
+        """Begins a run, as soon as there is a place for it.
+
+        Args:
+            beside: strategies that will be run too; what they start from may be computed with what this one does.
+        """
+
+    def outcome(self) -> RunResult | Crash:
+        """What came of the run that ends next; one that raises or whose process dies is a Crash."""
+
+    def stop(self, spec: RunSpec) -> None:
+        """Ends a run that is under way or waits; it has no outcome."""
+
+
+def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
+    """Those that start from kept states."""
+    return sorted({spec.strategy for spec in specs if spec.is_cached})
+
+
+def run_all(executor: Executor, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
+    """One outcome a spec, as they end."""
+    for spec in specs:
+        executor.start(spec, listener, cached_strategies(specs))
+    for _ in specs:
+        yield executor.outcome()

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -24,7 +25,25 @@ from frostline.circumstances import circumstances
 from frostline.executors import Listener
 from frostline.records import Crash, EpochRecord, RunResult, RunSpec
 
+# Large pages where the system has them for the asking, and none given back before the end: what a step frees, the next
+# one wants again. Together a twentieth of a step that reads and writes all weights.
+_MEMORY = ":".join(
+    f"glibc.malloc.{name}={value}"
+    for name, value in {"hugetlb": 1, "mmap_threshold": 2**25, "trim_threshold": 2**40, "top_pad": 2**26}.items()
+)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass
+class _Ticket:
+    """A run that was asked for."""
+
+    spec: RunSpec
+    beside: Sequence[str]
+    worker: _Worker | None = None
+    """who does it"""
+    outcome: RunResult | Crash | None = None
+    is_stopped: bool = False
 
 
 class LocalProcesses:
@@ -34,12 +53,14 @@ class LocalProcesses:
         self._max_cache_bytes = max_cache_bytes
         self._environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
         self._environment["TOKENIZERS_PARALLELISM"] = "false"
-        # Large pages where the system has them for the asking: a step that reads and writes all weights gains 2%.
-        self._environment.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+        self._environment.setdefault("GLIBC_TUNABLES", _MEMORY)
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._watchers = ThreadPoolExecutor(n_workers)
+        self._tickets: dict[str, _Ticket] = {}
+        self._ended: queue.SimpleQueue[Future[_Ticket]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
     def __enter__(self) -> Self:
@@ -56,18 +77,45 @@ class LocalProcesses:
         for worker in self._workers:
             worker.close()
 
-    def run(self, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
-        """One outcome a spec, as they finish."""
-        beside = sorted({spec.strategy for spec in specs if spec.is_cached})
-        for watched in as_completed([self._watchers.submit(self._do, spec, beside, listener) for spec in specs]):
-            yield watched.result()
+    @property
+    def n_free(self) -> int:
+        """How many runs could be begun at once."""
+        return max(0, self._n_workers - len(self._tickets))
 
-    def _do(self, spec: RunSpec, beside: Sequence[str], listener: Listener) -> RunResult | Crash:
-        """What came of a spec in one worker's place; there are as many places as watching threads."""
+    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = ()) -> None:
+        """Begins a run, as soon as a worker is free."""
+        ticket = self._tickets[spec.key] = _Ticket(spec, beside)
+        self._watchers.submit(self._do, ticket, listener).add_done_callback(self._ended.put)
+
+    def outcome(self) -> RunResult | Crash:
+        """What came of the run that ends next."""
+        while (ticket := self._ended.get().result()).is_stopped:
+            pass
+        del self._tickets[ticket.spec.key]
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    def stop(self, spec: RunSpec) -> None:
+        """Ends a run that is under way, with its process, or that waits."""
+        with self._lock:
+            ticket = self._tickets.pop(spec.key)
+            ticket.is_stopped = True
+            if ticket.worker is not None:
+                ticket.worker.kill()
+
+    def _do(self, ticket: _Ticket, listener: Listener) -> _Ticket:
+        """Does a run in one worker's place; there are as many places as watching threads."""
         index = self._idle.get()
         try:
-            listener.started(spec)
-            return self._workers[index].run(spec, beside, listener)
+            with self._lock:
+                if ticket.is_stopped:
+                    return ticket
+                ticket.worker = self._workers[index]
+            listener.started(ticket.spec)
+            ticket.outcome = ticket.worker.run(ticket.spec, ticket.beside, listener)
+            with self._lock:
+                ticket.worker = None
+            return ticket
         finally:
             if self._workers[index].is_dead and not self._is_closed.is_set():
                 self._workers[index].close()
@@ -123,11 +171,11 @@ class _Worker:
     def kill(self) -> None:
         """Ends the process, whatever it is doing; who waits for its answer learns of its death."""
         self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """Ends the process and lets go of it, once nobody waits for its answer."""
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         self._answers.close()
         self._log.close()
         assert self._process.stdin is not None

@@ -107,6 +107,10 @@ class Progress(ABC):
         """A run has ended an epoch, counted from 1."""
 
     @abstractmethod
+    def run_stopped(self, label: str) -> None:
+        """A run that was begun is not wanted after all."""
+
+    @abstractmethod
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
         """A run is done."""
 
@@ -141,6 +145,9 @@ class PlainProgress(Progress):
         with self._lock:
             if self._clock() - self._last_line_at >= _HEARTBEAT_SECONDS:
                 self._print(f"{_name(label)}: {_epoch_words(epoch, epochs, loss, score)}")
+
+    def run_stopped(self, label: str) -> None:
+        """Says nothing: no line told of it."""
 
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
         """A line with the score, the time it took and the time left."""
@@ -196,6 +203,11 @@ class LiveProgress(Progress):
         """Shows the run's last epoch."""
         with self._lock:
             self._running[label] = _epoch_words(epoch, epochs, loss, score)
+
+    def run_stopped(self, label: str) -> None:
+        """Takes the run away."""
+        with self._lock:
+            self._running.pop(label, None)
 
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
         """Moves the bar and shows the run as the last one done."""

@@ -1,8 +1,8 @@
 """The rows of a batch in one row of tokens: no padding in any linear layer, and attention within each row only.
 
 Attention goes through a function registered with transformers' attention interface. It pads queries, keys and values
-for the moment of the product, which is a few percent of a layer's work, and un-pads what comes out. Outside of
-`packed(…)` it is the library's own sdpa attention.
+for the moment of the product, rows of like length together, and un-pads what comes out. Outside of `packed(…)` it is
+the library's own sdpa attention.
 
 Where the head reads one token of each row, the top layer need only compute that one: it is called with those tokens
 alone, and here keys and values are projected from all.
@@ -34,28 +34,30 @@ _FROM_ZERO = (
 _ABOVE_PADDING = ("roberta", "xlm-roberta")
 
 
+_LIKE = 2
+"""Rows attend together while the longest is at most so many times as long as the shortest."""
+
+
 @dataclass(frozen=True)
-class Packing:
-    """Where the tokens of each row of a batch are."""
+class Group:
+    """Where the tokens are of rows that stand next to each other and attend together."""
 
     is_real: Tensor
-    """(batch, tokens) true where a padded batch has a token"""
+    """(rows, tokens) true where a padded batch has a token"""
     source: Tensor
-    """(batch × tokens,) for each place of a padded batch, the place in the packed row"""
+    """(rows × tokens,) for each place of a padded batch, the place in the packed row"""
     target: Tensor
     """(all tokens,) for each place of the packed row, the place in a padded batch"""
-    is_varlen: bool = False
-    """attention takes the rows as they are, where it can; otherwise they are padded for it"""
     _by_head: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, is_real: Tensor, *, is_varlen: bool = False) -> Packing:
-        """The packing of a batch with this mask."""
+    def of(cls, is_real: Tensor) -> Group:
+        """The group of rows with this mask."""
         flat = is_real.reshape(-1)
-        return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0], is_varlen)
+        return cls(is_real, (flat.cumsum(0) - 1).clamp(min=0), flat.nonzero()[:, 0])
 
     def by_head(self, n_heads: int) -> tuple[Tensor, Tensor]:
-        """Source and target of each head's part: (batch × heads × tokens,) and (all tokens × heads,)."""
+        """Source and target of each head's part: (rows × heads × tokens,) and (all tokens × heads,)."""
         if n_heads not in self._by_head:
             n_rows, n_tokens = self.is_real.shape
             heads = torch.arange(n_heads, device=self.source.device)
@@ -64,6 +66,48 @@ class Packing:
             target = (rows[:, None] * n_heads + heads) * n_tokens + places[:, None]
             self._by_head[n_heads] = source.view(-1), target.view(-1)
         return self._by_head[n_heads]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the tokens of each row of a batch are."""
+
+    is_real: Tensor
+    """(batch, tokens) true where a padded batch has a token"""
+    groups: tuple[Group, ...]
+    """all rows, in their order"""
+    is_varlen: bool = False
+    """attention takes the rows as they are, where it can; otherwise they are padded for it"""
+
+    @classmethod
+    def of(cls, is_real: Tensor, *, is_varlen: bool = False) -> Packing:
+        """The packing of a batch with this mask: few groups where rows stand in the order of their length."""
+        spans = _like(is_real.sum(1).tolist())
+        return cls(is_real, tuple(Group.of(is_real[a:b, :longest]) for a, b, longest in spans), is_varlen)
+
+    @property
+    def n_tokens(self) -> list[int]:
+        """All tokens of each group."""
+        return [len(group.target) for group in self.groups]
+
+    @property
+    def n_rows(self) -> list[int]:
+        """Rows of each group."""
+        return [len(group.is_real) for group in self.groups]
+
+
+def _like(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Rows next to each other and of like length: first, one after the last, longest.
+
+    >>> list(_like([3, 4, 6, 7, 9, 30]))
+    [(0, 3, 6), (3, 5, 9), (5, 6, 30)]
+    """
+    start = 0
+    for end in range(1, len(lengths) + 1):
+        inside = lengths[start:end]
+        if end == len(lengths) or max(*inside, lengths[end]) > _LIKE * min(*inside, lengths[end]):
+            yield start, end, max(inside)
+            start = end
 
 
 @dataclass
@@ -137,9 +181,14 @@ def _attention(
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if packing.is_varlen and not options.get("dropout"):
         return _varlen_attention(query, key, value, packing, is_causal=is_causal, options=options), None
-    mask = _mask(packing, is_causal=is_causal, window=options.get("sliding_window"))
-    query, key, value = (_padded(part, packing) for part in (query, key, value))
-    return _unpadded(_attended(query, key, value, mask, options), packing), None
+    window = options.get("sliding_window")
+    outputs = []
+    split = (part.split(packing.n_tokens, dim=2) for part in (query, key, value))
+    for group, *parts in zip(packing.groups, *split, strict=True):
+        queries, keys, values = (_padded(part, group) for part in parts)
+        mask = _mask(group, is_causal=is_causal, window=window)
+        outputs.append(_unpadded(_attended(queries, keys, values, mask, options), group))
+    return torch.cat(outputs, dim=1), None
 
 
 def _varlen_attention(
@@ -183,18 +232,24 @@ def _read_attention(
     """
     keys, values = _projections(module)
     _, n_heads, n_rows, width = query.shape
-    tokens = states[0].index_select(0, packing.source).view(*packing.is_real.shape, -1)
     query = query[0] * _scale(width, options)
     of_tokens = torch.bmm(query, keys.weight.view(n_heads, width, -1)).transpose(0, 1)
-    scores = of_tokens @ tokens.transpose(1, 2)
+    constant = query.new_zeros(n_rows, n_heads, 1)
     if keys.bias is not None:
-        scores = scores + (query * keys.bias.view(n_heads, 1, width)).sum(-1).t()[..., None]
-    shares = (scores + _bias(packing.is_real[:, None], scores.dtype)).softmax(-1)
-    shares = drop(shares, options.get("dropout", 0.0))
-    means = (shares @ tokens).transpose(0, 1)
-    output = torch.bmm(means, values.weight.view(n_heads, width, -1).transpose(1, 2)).transpose(0, 1)
+        constant = (query * keys.bias.view(n_heads, 1, width)).sum(-1).t()[..., None]
+    means, sums = [], []
+    split = states[0].split(packing.n_tokens), of_tokens.split(packing.n_rows), constant.split(packing.n_rows)
+    for group, tokens, looking, added in zip(packing.groups, *split, strict=True):
+        padded = tokens.index_select(0, group.source).view(*group.is_real.shape, -1)
+        scores = looking @ padded.transpose(1, 2) + added
+        shares = (scores + _bias(group.is_real[:, None], scores.dtype)).softmax(-1)
+        shares = drop(shares, options.get("dropout", 0.0))
+        means.append(shares @ padded)
+        sums.append(shares.sum(-1, keepdim=True))
+    mean = torch.cat(means).transpose(0, 1)
+    output = torch.bmm(mean, values.weight.view(n_heads, width, -1).transpose(1, 2)).transpose(0, 1)
     if values.bias is not None:
-        output = output + shares.sum(-1, keepdim=True) * values.bias.view(n_heads, width)
+        output = output + torch.cat(sums) * values.bias.view(n_heads, width)
     return output.reshape(1, n_rows, n_heads, width)
 
 
@@ -230,13 +285,13 @@ def _projections(module: nn.Module) -> tuple[nn.Linear, nn.Linear]:
     return keys, values
 
 
-def _padded(states: Tensor, packing: Packing) -> Tensor:
-    padded: Tensor = _Pad.apply(states, packing)  # type: ignore[no-untyped-call]
+def _padded(states: Tensor, group: Group) -> Tensor:
+    padded: Tensor = _Pad.apply(states, group)  # type: ignore[no-untyped-call]
     return padded
 
 
-def _unpadded(padded: Tensor, packing: Packing) -> Tensor:
-    rows: Tensor = _Unpad.apply(padded, packing)  # type: ignore[no-untyped-call]
+def _unpadded(padded: Tensor, group: Group) -> Tensor:
+    rows: Tensor = _Unpad.apply(padded, group)  # type: ignore[no-untyped-call]
     return rows
 
 
@@ -247,47 +302,47 @@ class _Pad(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, packing: Packing) -> Tensor:
-        ctx.packing = packing
-        return _to_padded(states.transpose(1, 2), packing)
+    def forward(ctx: Any, states: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return _to_padded(states.transpose(1, 2), group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _to_packed(gradient, ctx.packing).transpose(1, 2), None
+        return _to_packed(gradient, ctx.group).transpose(1, 2), None
 
 
 class _Unpad(torch.autograd.Function):
     """(batch, heads, tokens, width) → (1, all tokens, heads, width); to padding goes no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, padded: Tensor, packing: Packing) -> Tensor:
-        ctx.packing = packing
-        return _to_packed(padded, packing)
+    def forward(ctx: Any, padded: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return _to_packed(padded, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        is_real = ctx.packing.is_real[:, None, :, None]
-        return _to_padded(gradient, ctx.packing).mul_(is_real.to(gradient.dtype)), None
+        is_real = ctx.group.is_real[:, None, :, None]
+        return _to_padded(gradient, ctx.group).mul_(is_real.to(gradient.dtype)), None
 
 
-def _to_padded(rows: Tensor, packing: Packing) -> Tensor:
+def _to_padded(rows: Tensor, group: Group) -> Tensor:
     """(1, all tokens, heads, width) → (batch, heads, tokens, width)"""
     n_heads, width = rows.shape[2:]
-    n_rows, n_tokens = packing.is_real.shape
-    padded = rows.reshape(-1, width).index_select(0, packing.by_head(n_heads)[0])
+    n_rows, n_tokens = group.is_real.shape
+    padded = rows.reshape(-1, width).index_select(0, group.by_head(n_heads)[0])
     return padded.view(n_rows, n_heads, n_tokens, width)
 
 
-def _to_packed(padded: Tensor, packing: Packing) -> Tensor:
+def _to_packed(padded: Tensor, group: Group) -> Tensor:
     """(batch, heads, tokens, width) → (1, all tokens, heads, width)"""
     n_heads, width = padded.shape[1], padded.shape[3]
-    rows = padded.reshape(-1, width).index_select(0, packing.by_head(n_heads)[1])
+    rows = padded.reshape(-1, width).index_select(0, group.by_head(n_heads)[1])
     return rows.view(1, -1, n_heads, width)
 
 
-def _mask(packing: Packing, *, is_causal: bool, window: int | None = None) -> Tensor:
+def _mask(group: Group, *, is_causal: bool, window: int | None = None) -> Tensor:
     """(batch, 1, 1 or tokens, tokens), true where a token may be looked at."""
-    keys = packing.is_real[:, None, None, :]
+    keys = group.is_real[:, None, None, :]
     n_tokens = keys.shape[-1]
     if not is_causal and (window is None or window >= n_tokens):
         return keys
