@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerBase
 from frostline.keys import derived_seed
 from frostline.tasks import Labels, Rows
 
-EVALUATION_BATCH = 64
-"""Rows of a batch that trains nothing: prefix and dev. Fixed, because the batch shape moves the last bits."""
+EVALUATION_TOKENS = 1024
+"""Tokens of a batch that trains nothing (prefix, dev), padding included: long rows take no more memory than short ones.
+Fixed, because the batch shape moves the last bits."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,13 @@ def evaluation_batches(encoded: Encoded, positions: NDArray[np.int64] | None = N
     """All rows once (or those at `positions`), short ones first: the same layout every time."""
     chosen = np.arange(len(encoded)) if positions is None else positions
     order = chosen[np.lexsort((chosen, encoded.lengths[chosen]))]
-    for start in range(0, len(order), EVALUATION_BATCH):
-        yield make_batch(encoded, order[start : start + EVALUATION_BATCH])
+    start = 0
+    while start < len(order):
+        lengths = encoded.lengths[order[start : start + EVALUATION_TOKENS]]
+        # Rows get no shorter: as many as fit when each is as long as the last of them, but one at least.
+        n_rows = max(1, int(np.sum(np.arange(1, len(lengths) + 1) * lengths <= EVALUATION_TOKENS)))
+        yield make_batch(encoded, order[start : start + n_rows])
+        start += n_rows
 
 
 def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:

@@ -272,8 +272,11 @@ def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[Ru
 
 
 def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -> list[RunSpec]:
-    """The runs of the curve if the rate that leads so far wins, as it mostly does once little is left to search."""
-    return _flat(replicates(resolved, best_rate(searched))) if searched else []
+    """The full model's runs if the rate that leads so far wins, as it mostly does once little is left to search.
+
+    Not those of a depth: one that is stopped while it computes what the frozen layers put out would have to begin anew.
+    """
+    return replicates(resolved, best_rate(searched))[None] if searched else []
 
 
 def _flat(groups: dict[int | None, list[RunSpec]]) -> list[RunSpec]:
