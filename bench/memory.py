@@ -75,7 +75,7 @@ def peak_of_run(asked: Asked, way: str, kind: str, n_train: int) -> Answer:
         "max_dev": asked.sizes.max_dev,
         "n_steps": asked.sizes.memory_steps,
     }
-    threads = 1 if way == "frostline" else n_cores()
+    threads = None if way == "frostline" else n_cores()
     with tempfile.TemporaryDirectory() as cache:
         return answer_of("bench.memory", question, cache=cache, threads=threads)
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from frostline.circumstances import n_cores
+from frostline.executors.local import worker_variables
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -28,12 +29,13 @@ def environment(cache: str, threads: int | None = None) -> dict[str, str]:
     return {**plain, **limits, "FROSTLINE_CACHE": cache, "TOKENIZERS_PARALLELISM": "false"}
 
 
-def answer_of(module: str, question: object, *, cache: str, threads: int) -> Answer:
-    """What `python -m <module> <question>` prints, both as JSON."""
+def answer_of(module: str, question: object, *, cache: str, threads: int | None = None) -> Answer:
+    """What `python -m <module> <question>` prints, both as JSON; with as many threads, or as a worker of ours."""
+    variables = worker_variables(threads=1) if threads is None else {}
     done = subprocess.run(
         [sys.executable, "-m", module, json.dumps(question)],
         stdout=subprocess.PIPE,
-        env=environment(cache, threads),
+        env={**environment(cache, threads), **variables},
         text=True,
         check=True,
     )
@@ -63,7 +65,7 @@ class Together:
 
     def __init__(self, module: str, question: object, cache: str) -> None:
         self._command = [sys.executable, "-m", module, json.dumps(question)]
-        self._environment = environment(cache, threads=1)
+        self._environment = {**environment(cache), **worker_variables(threads=1)}
         self._started: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:

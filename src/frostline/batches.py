@@ -9,6 +9,7 @@ import functools
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from frostline.tasks import Labels, Rows
 EVALUATION_TOKENS = 1024
 """Tokens of a batch that trains nothing (prefix, dev), padding included: long rows take no more memory than short ones.
 Fixed, because the batch shape moves the last bits."""
+
+
+_TOKENISED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,36 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
     texts, pairs = rows.texts, rows.pairs
     if pairs is not None and pair_joiner is not None:
         texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
+    # Some at a time: what a tokenizer answers takes a hundred times the room of the tokens.
+    starts = range(0, len(texts), _TOKENISED_AT_ONCE)
+    parts = [
+        _tokenised(tokenizer, texts[some], None if pairs is None else pairs[some], max_length)
+        for some in (slice(start, start + _TOKENISED_AT_ONCE) for start in starts)
+    ]
+    types = [part.token_types for part in parts if part.token_types is not None]
+    return Encoded(
+        row_ids=rows.ids,
+        labels=rows.labels,
+        tokens=np.concatenate([part.tokens for part in parts]),
+        token_types=np.concatenate(types) if types else None,
+        offsets=np.concatenate([[0], np.cumsum([n for part in parts for n in part.lengths])]).astype(np.int64),
+        padding=Padding.of(tokenizer),
+        n_cut=sum(part.n_cut for part in parts),
+    )
+
+
+class _Tokenised(NamedTuple):
+    """Some rows as tokens."""
+
+    tokens: NDArray[np.int64]
+    token_types: NDArray[np.int64] | None
+    lengths: list[int]
+    n_cut: int
+
+
+def _tokenised(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, max_length: int
+) -> _Tokenised:
     encoded = tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
     long = [row for row, tokens in enumerate(encoded["input_ids"]) if len(tokens) > max_length]
     cut = _cut(tokenizer, texts, pairs, long, max_length)
@@ -136,16 +170,8 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
         cut["token_type_ids"].get(row, kinds) or [padding.token_type]
         for row, kinds in enumerate(encoded.get("token_type_ids", []))
     ]
-    lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
-    return Encoded(
-        row_ids=rows.ids,
-        labels=rows.labels,
-        tokens=_concatenated(lists),
-        token_types=_concatenated(types) if types else None,
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        padding=padding,
-        n_cut=len(long),
-    )
+    lengths = [len(tokens) for tokens in lists]
+    return _Tokenised(_concatenated(lists), _concatenated(types) if types else None, lengths, len(long))
 
 
 def _cut(

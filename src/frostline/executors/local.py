@@ -34,6 +34,13 @@ _MEMORY = ":".join(
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+def worker_variables(threads: int) -> dict[str, str]:
+    """What is set in the environment of a worker; how memory is taken, only where the user does not say."""
+    memory = os.environ.get("GLIBC_TUNABLES", _MEMORY)
+    limits = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    return {**limits, "TOKENIZERS_PARALLELISM": "false", "GLIBC_TUNABLES": memory}
+
+
 @dataclass
 class _Ticket:
     """A run that was asked for."""
@@ -51,9 +58,7 @@ class LocalProcesses:
 
     def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
         self._max_cache_bytes = max_cache_bytes
-        self._environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
-        self._environment["TOKENIZERS_PARALLELISM"] = "false"
-        self._environment.setdefault("GLIBC_TUNABLES", _MEMORY)
+        self._environment = {**os.environ, **worker_variables(threads)}
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
