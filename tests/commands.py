@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frostline.records import EpochRecord, FolderIdentity, RunResult, RunSpec
-from frostline.store import Store
+from frostline.records import EpochRecord, RunResult, RunSpec
+from frostline.store import FolderIdentity, Store
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8")
 """Settings of the shared curve: 2 runs of the line search, 3 seeds of the full model and of the depths 1, 2, 3."""

@@ -68,7 +68,7 @@ class TestCurve:
             assert set(found) >= OPERATING_POINT_FIELDS
         assert {"wall_seconds", "prefix_seconds", "train_seconds", "cache_bytes"} <= set(curve["cost"])
         assert curve["runs"] == {"done": N_RUNS, "reused": 0, "crashed": 0}
-        assert [set(tried) for tried in curve["line_search"]] == [{"learning_rate", "score"}] * N_SEARCHED
+        assert [set(tried) for tried in curve["line_search"]] == [{"learning_rate", "score", "share"}] * N_SEARCHED
 
     def test_says_what_was_asked(self, undisturbed: Finished, toy: Toy) -> None:
         curve = undisturbed.json

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import Toy, check_one_line, frostline, run_files
-from frostline import cli
-from frostline.cli import main
+from frostline.cli import commands, main
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ def test_a_fault_of_ours_has_a_traceback_and_says_where_to_go(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(cli, "_print_json", fail)
+    monkeypatch.setattr(commands, "_print_json", fail)
     assert main(["tasks", "--json"]) == 1
     said = capfd.readouterr().err
     assert "ZeroDivisionError: ours" in said

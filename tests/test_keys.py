@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from frostline import records
 from frostline.keys import RESULTS_VERSION, canonical_json, derived_seed, fingerprint_of_files, key_of
-from frostline.records import FolderIdentity, RunSpec, TaskSpec
+from frostline.records import RunSpec, TaskSpec
 from frostline.serial import Record
+from frostline.store import FolderIdentity
 from synthetic import make_spec
 
 NOT_IN_KEY: dict[type[Record], set[str]] = {

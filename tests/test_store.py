@@ -17,8 +17,8 @@ import pytest
 
 from frostline import atomic
 from frostline.errors import DataError, UsageError
-from frostline.records import Crash, FolderIdentity, RunResult
-from frostline.store import Store
+from frostline.records import Crash, RunResult
+from frostline.store import FolderIdentity, Store
 from synthetic import make_result
 
 IDENTITY = FolderIdentity(model="bert", model_fingerprint="a" * 32, task="toy", data_fingerprint="b" * 32)

@@ -12,7 +12,7 @@ from rich.console import Console
 from commands import Told, Toy
 from frostline.executors import Listener
 from frostline.executors.local import LocalProcesses
-from frostline.records import Crash, RunResult, RunSpec
+from frostline.records import Crash, Leg, RunResult, RunSpec
 from frostline.report.progress import PlainProgress
 from frostline.store import Store
 from frostline.sweep import Rerun, Sweep, label
@@ -34,9 +34,10 @@ class Scripted:
     def n_free(self) -> int:
         return 2 - len(self._open)
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = ()) -> None:
+    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
         assert self.n_free, "nothing is begun without a place"
         assert not beside, "nothing here starts from kept states"
+        assert leg is None, "no run was left before"
         listener.started(spec)
         self.begun.append(label(spec))
         self._open.append(spec)

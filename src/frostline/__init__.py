@@ -7,8 +7,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frostline.analysis import Curve, OperatingPoint
-    from frostline.api import curve, dry_run, train
+    from frostline.analysis import Curve, Finding, OperatingPoint
+    from frostline.api import curve, dry_run, find, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.freezing import freeze
     from frostline.stack import FrozenMovedError
@@ -18,6 +18,7 @@ __version__ = metadata.version("frostline")
 _HOMES = {
     "Curve": "frostline.analysis",
     "DataError": "frostline.errors",
+    "Finding": "frostline.analysis",
     "FrostlineError": "frostline.errors",
     "FrozenMovedError": "frostline.stack",
     "MissingExtraError": "frostline.errors",
@@ -25,6 +26,7 @@ _HOMES = {
     "UsageError": "frostline.errors",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
+    "find": "frostline.api",
     "freeze": "frostline.freezing",
     "train": "frostline.api",
 }
@@ -32,6 +34,7 @@ _HOMES = {
 __all__ = [
     "Curve",
     "DataError",
+    "Finding",
     "FrostlineError",
     "FrozenMovedError",
     "MissingExtraError",
@@ -40,6 +43,7 @@ __all__ = [
     "__version__",
     "curve",
     "dry_run",
+    "find",
     "freeze",
     "train",
 ]

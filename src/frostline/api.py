@@ -16,7 +16,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from frostline import atomic, tasks
-from frostline.analysis import Curve
+from frostline.analysis import Curve, Finding
 from frostline.config import train_config
 from frostline.errors import DataError, UsageError, check_between, check_choice, suggestion
 from frostline.estimate import Estimate, estimate
@@ -26,6 +26,7 @@ from frostline.report.files import write_curve, write_report
 from frostline.report.progress import Progress, make_progress
 from frostline.resolve import Opened, check, default_out, open_curve
 from frostline.run import Runner
+from frostline.search import Goal, run_find
 from frostline.strategies import Freeze, Full
 from frostline.sweep import Rerun, SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
 
@@ -57,6 +58,63 @@ def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings
         found = run_curve(request, options, told)
     write_curve(found, options.out)
     return Study(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
+
+
+@final
+class Found(Finding):
+    """A finished search that can write itself down."""
+
+    def report(self, path: str | Path) -> Path:
+        """Writes what was found in the format of the file's ending: `.md`, `.svg` or `.json`."""
+        return write_report(self, Path(path))
+
+
+def find(
+    model: Any,
+    task: Any,
+    *,
+    save: str | Path | None = None,
+    confidence: float = 0.95,
+    budget: float | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Found:
+    """The fewest trained layers that keep a share of the full score; `find.json`, `.md` and `.svg` in the out folder.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
+        save: a new folder for the answer's model, as `train` saves one.
+        confidence: how sure the answer must be.
+        budget: for all runs together, in full runs; by default half of what the whole curve takes.
+        progress: who is told how it gets on; standard error by default.
+        settings: the command's flags by their names: `keep=0.9`, `scale`, `out`, `seeds=5`, ….
+    """
+    goal = Goal(confidence=_one_number("confidence", confidence), budget=_or_none("budget", budget))
+    request, options = make_request(model, task, settings)
+    folder = None if save is None else _folder("save", save)
+    if folder is not None:
+        check_new_folder(folder)
+    with progress or make_progress(Console(stderr=True)) as told:
+        found = run_find(request, goal, options, told)
+        write_curve(found, options.out, "find")
+        if folder is not None:
+            opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="find")
+            depth = found.answer.n_frozen
+            spec = spec_at(opened.resolved, Full() if depth is None else Freeze(depth), found.learning_rate)
+            _train_and_save(spec, opened, Runner(options.max_cache_bytes), told, folder)
+    return Found(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
+
+
+def _or_none(name: str, value: object) -> float | None:
+    return None if value is None else _one_number(name, value)
+
+
+def _one_number(name: str, value: object) -> float:
+    value = _without_numpy(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r:.80}; give a number")
+    return float(value)
 
 
 def dry_run(model: Any, task: Any, **settings: Any) -> Estimate:

@@ -59,7 +59,7 @@ class Encoded:
     n_cut: int
     """texts cut at the length limit"""
 
-    @property
+    @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
         """(rows,) tokens of each row."""
         return np.diff(self.offsets)

@@ -53,13 +53,24 @@ def read_config(path: Path, kinds: Mapping[str, Any], command: str) -> dict[str,
 
 def curve_config(resolved: ResolvedCurve, out: Path, *, max_cache_bytes: int) -> str:
     """A curve's request with everything settled, as a YAML file that `--config` takes back."""
+    settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
+    return _written("curve", settings | {"keep": list(resolved.asked.keep), "protocol": resolved.asked.protocol})
+
+
+def find_config(
+    resolved: ResolvedCurve, out: Path, *, confidence: float, budget: float | None, max_cache_bytes: int
+) -> str:
+    """A search's request with everything settled, as a YAML file that `--config` takes back."""
+    settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
+    goal = {"keep": resolved.asked.keep[0], "confidence": confidence}
+    return _written("find", settings | goal | ({} if budget is None else {"budget": budget}))
+
+
+def _of_curve(resolved: ResolvedCurve) -> dict[str, object]:
+    """What curves and searches have in common, by the flags' names."""
     asked, rates = resolved.asked, list(resolved.asked.learning_rates)
-    return _written(
-        "curve",
-        _settled(resolved, out, max_cache_bytes)
-        | {"frozen": list(resolved.depths), "seeds": list(asked.seeds), "keep": list(asked.keep)}
-        | {"scale": asked.scale, "protocol": asked.protocol}
-        | ({"lr": rates[0]} if len(rates) == 1 else {"lrs": rates}),
+    return {"frozen": list(resolved.depths), "seeds": list(asked.seeds), "scale": asked.scale} | (
+        {"lr": rates[0]} if len(rates) == 1 else {"lrs": rates}
     )
 
 
@@ -134,7 +145,7 @@ def _as_flag(name: str, value: object, kind: Any, given: str) -> Any:
     """The value as the command's function takes it; a DataError that says what it should be."""
     if value is None:
         return None
-    if name not in _LISTS:
+    if name not in _LISTS or kind is float:  # a search takes one share to keep, a curve several
         if kind is str and not isinstance(value, str):
             raise DataError(f"{given} is {value!r:.80}; it should be text: put it in quotes")
         return value_from_json(kind, _number(value) if kind is float else value, given)

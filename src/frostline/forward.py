@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 
@@ -37,10 +38,13 @@ class Forward:
 
     def logits(self, batch: Batch, split: Split) -> Tensor:
         """The model's outputs (batch, classes), fp32."""
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self.autocast):
+        with self._precision():
             if split.states is not None and split.states.is_one_token:
                 return self._from_one_token(batch, split, split.states).float()
             return (self._padded if self.layout == "padded" else self._packed)(batch, split).float()
+
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
+        return torch.autocast(self._device.type, dtype=torch.bfloat16) if self.autocast else contextlib.nullcontext()
 
     def _from_one_token(self, batch: Batch, split: Split, states: States) -> Tensor:
         """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
@@ -105,8 +109,8 @@ class Forward:
 
     def _head_of_one(self, tokens: Tensor, state: Tensor) -> Tensor:
         """The logits from the one token of each row that the head reads, (batch,) and (batch, width)."""
-        inputs = {"input_ids": tokens[:, None], "attention_mask": torch.ones_like(tokens)[:, None]}
-        return self.stack.logits_from(self.stack.n_layers, state[:, None], inputs)
+        # No mask: there is nothing to leave out, and a model makes much of one.
+        return self.stack.logits_from(self.stack.n_layers, state[:, None], {"input_ids": tokens[:, None]})
 
     def _moved(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.to(self._device) for name, tensor in inputs.items()}

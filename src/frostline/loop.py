@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,16 +53,66 @@ class Trained:
     """the model's outputs for dev after the last epoch (rows, classes)"""
 
 
-def train(training: Training, phase: Phase) -> Trained:
-    """Trains one phase and scores dev after each of its epochs."""
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run that was left before its end, with all that it takes to go on to the same bits."""
+
+    n_steps: int
+    """steps done"""
+    epochs: list[dict[str, Any]]
+    """records of the epochs that have ended"""
+    losses: list[tuple[float, int]]
+    """mean loss and rows of each step of the epoch under way"""
+    seconds: float
+    """spent on that epoch so far"""
+    weights: list[Tensor]
+    """what trains, in the model's order"""
+    optimizer: dict[str, Any]
+    generator: Tensor
+    """state of the random numbers that dropout draws"""
+
+    @property
+    def all_seconds(self) -> float:
+        """Spent on all epochs so far."""
+        return self.seconds + math.fsum(float(record["seconds"]) for record in self.epochs)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What came out of a loop that was left early."""
+
+    checkpoint: Checkpoint
+    outputs: NDArray[np.float32]
+    """the model's outputs for dev at that moment"""
+
+
+def train(
+    training: Training, phase: Phase, *, start: Checkpoint | None = None, until: int | None = None
+) -> Trained | Left:
+    """Trains one phase and scores dev after each of its epochs.
+
+    Args:
+        training: what is trained on what.
+        phase: which stretch of it.
+        start: where to go on from.
+        until: leave after so many steps, counted from the first; None: train to the end.
+    """
     spec, stack = training.spec, training.forward.stack
     n_epochs = spec.epochs if phase.epochs is None else phase.epochs
     descent = Descent(training, n_epochs)
-    epochs: list[EpochRecord] = []
-    for epoch in range(1, n_epochs + 1):
-        began = time.perf_counter()
+    epochs = [EpochRecord.from_json(record) for record in start.epochs] if start else []
+    losses: list[tuple[Tensor | float, int]] = list(start.losses) if start else []
+    spent = start.seconds if start else 0.0
+    if start:
+        descent.resume(start)
+    for epoch in range(len(epochs) + 1, n_epochs + 1):
+        began = time.perf_counter() - spent
         stack.train(frozen_dropout=spec.frozen_dropout)
-        losses = [(descent.step(batch), len(batch.positions)) for batch in descent.batches(epoch)]
+        for batch in itertools.islice(descent.batches(epoch), len(losses), None):
+            if descent.n_done == until:
+                checkpoint = descent.checkpoint(epochs, losses, time.perf_counter() - began)
+                return Left(checkpoint, predict(training.forward, training.dev))
+            losses.append((descent.step(batch), len(batch.positions)))
         mean_loss = _mean_loss(losses, epoch)
         outputs = predict(training.forward, training.dev)
         record = EpochRecord(
@@ -73,6 +125,7 @@ def train(training: Training, phase: Phase) -> Trained:
         )
         training.on_epoch(record)
         epochs.append(record)
+        losses, spent = [], 0.0
     return Trained(epochs, outputs)
 
 
@@ -83,7 +136,8 @@ class Descent:
         spec = training.spec
         self._training = training
         self._n_steps = n_epochs * math.ceil(len(training.train.encoded) / spec.batch_size)
-        self._n_done = 0
+        self.n_done = 0
+        """steps so far"""
         self._parameters = [p for p in training.forward.stack.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(spec, self._parameters)
 
@@ -91,7 +145,7 @@ class Descent:
     def rate(self) -> float:
         """The rate of the next step."""
         spec = self._training.spec
-        return spec.learning_rate * _rate_share(self._n_done, self._n_steps, spec.warmup_share)
+        return spec.learning_rate * _rate_share(self.n_done, self._n_steps, spec.warmup_share)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """An epoch's batches."""
@@ -104,23 +158,61 @@ class Descent:
         training = self._training
         loss = loss_of(training.forward.logits(batch, training.train), batch.labels)
         loss.backward()
-        _clip(self._parameters, training.spec.clip_norm)
+        self._clip(training.spec.clip_norm)
         for group in self._optimizer.param_groups:
             group["lr"] = self.rate
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._n_done += 1
+        for parameter in self._parameters:
+            parameter.grad = None
+        self.n_done += 1
         return loss.detach()
 
+    def _clip(self, most: float) -> None:
+        """As the library clips; gradients that are short enough are not multiplied by 1."""
+        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        is_long = float(norm) > most - 1e-6
+        if isinstance(self._optimizer, AdamW):
+            # Done while it reads them: a pass over all gradients less.
+            self._optimizer.grad_scale = (norm + 1e-6) / most if is_long else None  # type: ignore[attr-defined]
+        elif is_long:
+            clip_grads_with_norm_(self._parameters, most, norm)
 
-def _clip(parameters: list[torch.nn.Parameter], most: float) -> None:
-    """As the library clips, but gradients that are short enough are not multiplied by 1."""
-    norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if norm > most - 1e-6:
-        clip_grads_with_norm_(parameters, most, norm)
+    def checkpoint(
+        self, epochs: Sequence[EpochRecord], losses: Sequence[tuple[Tensor | float, int]], seconds: float
+    ) -> Checkpoint:
+        """Where the descent is, with what the loop knows of the epochs."""
+        return Checkpoint(
+            n_steps=self.n_done,
+            epochs=[record.to_json() for record in epochs],
+            losses=[(float(loss), n_rows) for loss, n_rows in losses],
+            seconds=seconds,
+            weights=[parameter.detach().cpu() for parameter in self._parameters],
+            optimizer=self._optimizer.state_dict(),
+            generator=_generator_state(self._parameters[0].device),
+        )
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Puts everything to where it was."""
+        self.n_done = checkpoint.n_steps
+        with torch.no_grad():
+            for parameter, weight in zip(self._parameters, checkpoint.weights, strict=True):
+                parameter.copy_(weight)
+        self._optimizer.load_state_dict(checkpoint.optimizer)
+        _set_generator_state(self._parameters[0].device, checkpoint.generator)
 
 
-def _mean_loss(losses: list[tuple[Tensor, int]], epoch: int) -> float:
+def _generator_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_generator_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+def _mean_loss(losses: Sequence[tuple[Tensor | float, int]], epoch: int) -> float:
     n_rows = sum(rows for _, rows in losses)
     mean = sum(float(loss) * rows for loss, rows in losses) / n_rows
     if not math.isfinite(mean):

@@ -307,6 +307,37 @@ class Crash(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leg(Record):
+    """A part of a run: from where it was left, or from its start, to another place or to its end."""
+
+    checkpoint: str
+    """file that it goes on from, and is left in"""
+    until: int | None = None
+    """leave after so many steps, counted from the first; None: go on to the end"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused(Record):
+    """A run that was left before its end and can go on."""
+
+    spec: RunSpec
+    """what was asked"""
+    n_steps: int
+    """steps done"""
+    metrics: dict[str, float]
+    """all metrics of the task on dev at that moment"""
+    score: float
+    """the task's first metric"""
+    seconds: float
+    """training and evaluating so far"""
+
+    @property
+    def key(self) -> str:
+        """What the run is found by."""
+        return self.spec.key
+
+
+@dataclass(frozen=True, kw_only=True)
 class DepthCount(Record):
     """What is trained at one depth."""
 
@@ -342,32 +373,6 @@ class Census(Record):
     """what full fine-tuning trains: the model with its task head"""
     depths: tuple[DepthCount, ...]
     """what each depth trains"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FolderIdentity(Record):
-    """What an out folder holds: one model, one task, one state of the data."""
-
-    model: str = not_in_key()
-    """the pretrained model"""
-    model_fingerprint: str
-    """key of its weights, configuration and tokenizer"""
-    task: str
-    """the task"""
-    data_fingerprint: str
-    """key of its source files"""
-
-    @property
-    def key(self) -> str:
-        """Equal for equal contents, wherever they lie."""
-        return key_of(key_fields(self))
-
-    @property
-    def text(self) -> str:
-        """What it is, in a line."""
-        return (
-            f"model {self.model} ({self.model_fingerprint[:8]}) on task {self.task} (data {self.data_fingerprint[:8]})"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

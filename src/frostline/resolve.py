@@ -23,9 +23,9 @@ from frostline.circumstances import n_cores
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
-from frostline.records import CurveSpec, FolderIdentity, Layout, ResolvedCurve, RunSpec
+from frostline.records import CurveSpec, Layout, ResolvedCurve, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
-from frostline.store import Store
+from frostline.store import FolderIdentity, Store
 from frostline.tasks import TaskData
 
 MOST_UNKNOWN = 0.5
@@ -56,7 +56,7 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
     task = tasks.resolve(request.task)
     data = tasks.load(task)
     pretrained = describe(request.model)
-    if command == "curve":
+    if command != "train":
         pretrained.check_depth()
     depths = _depths(request, pretrained.n_layers)
     max_length = min(request.max_length, pretrained.max_tokens)

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,15 +18,16 @@ from transformers import PreTrainedTokenizerBase
 
 from frostline import metrics, strategies, tasks
 from frostline.batches import Encoded, encode
+from frostline.checkpoints import start_of, write_checkpoint
 from frostline.circumstances import circumstances
 from frostline.errors import DataError
-from frostline.evaluate import predict
+from frostline.evaluate import predict, scores
 from frostline.forward import Forward
 from frostline.keys import derived_seed
-from frostline.loop import Descent, Trained, Training, train
+from frostline.loop import Checkpoint, Descent, Left, Trained, Training, train
 from frostline.meter import MemoryMeter
 from frostline.prefix import Origin, Prefixes, Split
-from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
+from frostline.records import Cost, EpochRecord, Leg, Paused, Plan, Predictions, RunResult, RunSpec, TaskSpec
 from frostline.serial import StoredArray
 from frostline.stack import FrozenMovedError, Stack
 from frostline.stack.load import fingerprint_of, load_model, load_tokenizer, unknown_share
@@ -83,20 +85,35 @@ class Runner:
         """The result of a spec."""
         return self.train(spec, on_epoch)[0]
 
+    def run_leg(self, spec: RunSpec, leg: Leg, on_epoch: OnEpoch = lambda _: None) -> RunResult | Paused:
+        """What a part of a run comes to: left, or at its end, with the same bits as if it had never been left."""
+        with _threads(spec.threads), _flushing():
+            return self._train(spec, self._prepare(spec), on_epoch, leg)[0]
+
     def train(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> tuple[RunResult, Stack]:
         """The result of a spec, and the model it trained."""
         with _threads(spec.threads), _flushing():
-            return self._train(spec, self._prepare(spec), on_epoch)
+            result, stack = self._train(spec, self._prepare(spec), on_epoch)
+        assert isinstance(result, RunResult)
+        return result, stack
 
-    def _train(self, spec: RunSpec, prepared: _Prepared, on_epoch: OnEpoch) -> tuple[RunResult, Stack]:
+    def _train(
+        self, spec: RunSpec, prepared: _Prepared, on_epoch: OnEpoch, leg: Leg | None = None
+    ) -> tuple[RunResult | Paused, Stack]:
         with MemoryMeter(spec.device) as meter, _seeded(spec):
             began = time.perf_counter()
             stack = _load_stack(spec, prepared)
             plan = strategies.parse(spec.strategy).plan(stack)
             training = _training(spec, plan, stack, prepared, on_epoch)
-            trained = _train_as_planned(training, plan)
+            start = start_of(leg) if leg else None
+            trained = _train_as_planned(training, plan, start, leg.until if leg else None)
+            if isinstance(trained, Left):
+                assert leg is not None
+                write_checkpoint(trained.checkpoint, Path(leg.checkpoint))
+                return _paused(training, trained), stack
             train_score = _train_score(training)
             seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
+            seconds += start.all_seconds if start else 0.0
         cost = _cost(stack, plan, prepared, seconds, peak_bytes)
         return _result(training, plan, prepared, trained, train_score, cost), stack
 
@@ -268,7 +285,16 @@ def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_e
     )
 
 
-def _train_as_planned(training: Training, plan: Plan) -> Trained:
+def _paused(training: Training, left: Left) -> Paused:
+    found = scores(training.metric_names, training.dev.encoded.labels, left.outputs)
+    score = found[training.metric_names[0]]
+    at = left.checkpoint
+    return Paused(spec=training.spec, n_steps=at.n_steps, metrics=found, score=score, seconds=at.all_seconds)
+
+
+def _train_as_planned(
+    training: Training, plan: Plan, start: Checkpoint | None = None, until: int | None = None
+) -> Trained | Left:
     """Applies the plan, trains, and makes sure that what was not to move did not."""
     stack = training.forward.stack
     (phase,) = plan.phases
@@ -276,7 +302,7 @@ def _train_as_planned(training: Training, plan: Plan) -> Trained:
     stack.unmap()
     before = stack.digest(phase.trained)
     with _spared(training):
-        trained = train(training, phase)
+        trained = train(training, phase, start=start, until=until)
     if stack.digest(phase.trained) != before:
         raise FrozenMovedError("a frozen parameter or buffer changed in training; the result is not kept")
     return trained

@@ -90,6 +90,33 @@ def ratio_interval(
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
+def moderated_margin(
+    parts: Sequence[tuple[Sequence[float], float]], *, prior: float, prior_freedom: float, error: float
+) -> float:
+    """How far a weighted sum of means may be off to one side, but for a share `error` of cases.
+
+    A part is (values, weight). Each part's variance is its own, moderated: as if `prior_freedom` more values had shown
+    the variance `prior`, because two or three values alone say little of it. Degrees of freedom as Welch and
+    Satterthwaite have it.
+    """
+    freedoms = [prior_freedom + len(values) - 1 for values, _ in parts]
+    variances = [
+        weight**2 * (prior_freedom * prior + _sum_of_squares(values)) / freedom / len(values)
+        for (values, weight), freedom in zip(parts, freedoms, strict=True)
+    ]
+    total = math.fsum(variances)
+    if total == 0:
+        return 0.0
+    # Shares, not variances: the squares of tiny variances would vanish.
+    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
+    return _t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
+
+
+def _sum_of_squares(values: Sequence[float]) -> float:
+    array = np.asarray(values, dtype=np.float64) - mean(values)
+    return float(array @ array)
+
+
 def row_variance(
     score: Callable[[Rows], float], n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400
 ) -> float:

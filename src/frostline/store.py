@@ -16,8 +16,34 @@ from typing import Any
 from frostline import atomic
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
-from frostline.records import Crash, FolderIdentity, RunResult
-from frostline.serial import Record
+from frostline.records import Crash, Paused, RunResult
+from frostline.serial import Record, key_fields, not_in_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderIdentity(Record):
+    """What an out folder holds: one model, one task, one state of the data."""
+
+    model: str = not_in_key()
+    """the pretrained model"""
+    model_fingerprint: str
+    """key of its weights, configuration and tokenizer"""
+    task: str
+    """the task"""
+    data_fingerprint: str
+    """key of its source files"""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal contents, wherever they lie."""
+        return key_of(key_fields(self))
+
+    @property
+    def text(self) -> str:
+        """What it is, in a line."""
+        return (
+            f"model {self.model} ({self.model_fingerprint[:8]}) on task {self.task} (data {self.data_fingerprint[:8]})"
+        )
 
 
 @dataclass
@@ -73,6 +99,26 @@ class Store:
     def put_crash(self, crash: Crash) -> Path:
         """Keeps the last crash of a run; the next call tries that run again."""
         return atomic.write(self.folder / "crashed" / f"{crash.key}.json", _sealed(crash))
+
+    def put_paused(self, paused: Paused) -> None:
+        """Keeps what a run had come to after some steps."""
+        atomic.write(self._paused_path(paused.key, paused.n_steps), _sealed(paused))
+
+    def get_paused(self, key: str, n_steps: int) -> Paused | None:
+        """What the run with this key had come to after so many steps; None where it is not known or damaged."""
+        path = self._paused_path(key, n_steps)
+        try:
+            return Paused.from_json(_opened(path)) if path.is_file() else None
+        except DataError as error:
+            self.damaged[path] = str(error)
+            return None
+
+    def checkpoint_path(self, key: str) -> Path:
+        """Where a run that was left goes on from."""
+        return self.folder / "paused" / f"{key}.pt"
+
+    def _paused_path(self, key: str, n_steps: int) -> Path:
+        return self.folder / "paused" / f"{key}-{n_steps}.json"
 
     def spec_path(self, command: str, key: str) -> Path:
         """Where the resolved request of a command is kept."""

@@ -19,9 +19,9 @@ from frostline import atomic
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
 from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
-from frostline.executors import Executor, cached_strategies
+from frostline.executors import Executor, Outcome, cached_strategies
 from frostline.executors.local import LocalProcesses
-from frostline.records import Crash, CurveSpec, EpochRecord, ResolvedCurve, RunResult, RunSpec
+from frostline.records import Cost, Crash, CurveSpec, EpochRecord, Leg, Paused, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, default_workers, open_curve, pick_device, read_resolved
 from frostline.stack.load import count_trained
@@ -98,8 +98,13 @@ class Sweep:
     crashes: list[Crash] = field(default_factory=list)
     _early: dict[str, RunSpec] = field(default_factory=dict)
     """begun before they were asked for"""
-    _held: dict[str, RunResult | Crash] = field(default_factory=dict)
+    _held: dict[str, Outcome] = field(default_factory=dict)
     """what came of those that have ended"""
+
+    @property
+    def counts(self) -> RunCounts:
+        """How the runs so far came to be."""
+        return RunCounts(done=self.n_done, reused=self.n_reused, crashed=len(self.crashes))
 
     def announce(self, specs: Sequence[RunSpec]) -> None:
         """Counts runs as to be done, before `run` is called with them or with others of the same cost."""
@@ -125,7 +130,22 @@ class Sweep:
         for outcome in self._outcomes(missing, lambda: guess(found.values())):
             if isinstance(outcome, RunResult):
                 found[outcome.key] = self._keep(outcome)
-            else:
+            elif isinstance(outcome, Crash):
+                self._note_crash(outcome)
+        return found
+
+    def run_until(self, specs: Sequence[RunSpec], n_steps: int) -> dict[str, Paused]:
+        """What runs have come to after so many steps, by key; they are left there and go on if they are asked for."""
+        found = {spec.key: left for spec in specs if (left := self.store.get_paused(spec.key, n_steps)) is not None}
+        missing = [spec for spec in specs if spec.key not in found]
+        if missing and self.rerun == "never":
+            raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
+        for outcome in self._outcomes(missing, list, until=n_steps):
+            if isinstance(outcome, Paused):
+                self.store.put_paused(outcome)
+                found[outcome.key] = outcome
+                self.progress.run_stopped(label(outcome.spec))
+            elif isinstance(outcome, Crash):
                 self._note_crash(outcome)
         return found
 
@@ -134,8 +154,8 @@ class Sweep:
         return None if self.rerun == "always" else self.store.get(spec.key)
 
     def _outcomes(
-        self, specs: Sequence[RunSpec], guess: Callable[[], Sequence[RunSpec]]
-    ) -> Iterator[RunResult | Crash]:
+        self, specs: Sequence[RunSpec], guess: Callable[[], Sequence[RunSpec]], until: int | None = None
+    ) -> Iterator[Outcome]:
         """One outcome a spec, as they end."""
         left = {spec.key for spec in specs}
         self._let_go_of(spec for key, spec in self._early.items() if key not in left)
@@ -146,7 +166,7 @@ class Sweep:
             yield self._held.pop(key)
         while left:
             while waiting and self.executor.n_free:
-                self._start(waiting.popleft(), specs)
+                self._start(waiting.popleft(), specs, until)
             if self.executor.n_free:
                 self._start_early(guess())
             outcome = self.executor.outcome()
@@ -162,8 +182,11 @@ class Sweep:
             self._early[spec.key] = spec
             self._start(spec, guessed)
 
-    def _start(self, spec: RunSpec, beside: Sequence[RunSpec]) -> None:
-        self.executor.start(spec, Teller(self.progress), cached_strategies(beside))
+    def _start(self, spec: RunSpec, beside: Sequence[RunSpec], until: int | None = None) -> None:
+        checkpoint = self.store.checkpoint_path(spec.key)
+        is_part = until is not None or checkpoint.is_file()
+        leg = Leg(checkpoint=str(checkpoint), until=until) if is_part else None
+        self.executor.start(spec, Teller(self.progress), cached_strategies(beside), leg)
 
     def _let_go_of(self, specs: Iterable[RunSpec]) -> None:
         for spec in specs:
@@ -174,6 +197,7 @@ class Sweep:
     def _keep(self, result: RunResult) -> RunResult:
         result = result.replace(circumstances=result.circumstances.replace(command=tuple(sys.argv)))
         self.store.put(result, replace=self.rerun == "always")
+        self.store.checkpoint_path(result.key).unlink(missing_ok=True)
         self.n_done += 1
         cost = units(result.spec, self.n_layers)
         self.progress.run_finished(label(result.spec), cost, result.cost.seconds, result.score)
@@ -189,12 +213,12 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
     """Line search, full model, every depth, every seed; what is in the store is not done again."""
     began = time.monotonic()
     check(request)
-    with _executor(request, options) as executor:
+    with make_executor(request, options) as executor:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
         resolved = opened.resolved
         settled = curve_config(resolved, options.out, max_cache_bytes=options.max_cache_bytes)
         atomic.write(options.out / "curve.yaml", settled)
-        for line in _plan_lines(opened):
+        for line in plan_lines(opened):
             progress.note(line)
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(all_specs(resolved))
@@ -210,16 +234,16 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
     rates = resolved.asked.learning_rates
     if len(rates) == 1:
         return rates[0]
-    finished = _finished_searches(opened)
+    finished = finished_searches(opened)
     if finished:
         return best_rate(max(finished, key=len))
-    with _executor(resolved.asked, options) as executor:
+    with make_executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(line_search_specs(resolved))
         return _line_search(sweep, resolved)[1]
 
 
-def _finished_searches(opened: Opened) -> list[list[RunResult]]:
+def finished_searches(opened: Opened) -> list[list[RunResult]]:
     """The results of each line search of this store that is over and differs from ours in nothing but its rates."""
     ours = line_search_specs(opened.resolved)[0]
     finished = []
@@ -231,7 +255,8 @@ def _finished_searches(opened: Opened) -> list[list[RunResult]]:
     return finished
 
 
-def _executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:
+def make_executor(request: CurveSpec, options: SweepOptions) -> LocalProcesses:
+    """Who does the runs of a request."""
     n_workers = workers(request, options)
     return LocalProcesses(n_workers, threads=request.threads, max_cache_bytes=options.max_cache_bytes)
 
@@ -328,17 +353,22 @@ def _assembled(
         full=by_depth[None],
         depths={depth: group for depth, group in by_depth.items() if depth is not None},
         line_search=tried,
-        cost=CurveCost(
-            wall_seconds=wall_seconds,
-            prefix_seconds=sum(cost.prefix_seconds for cost in costs),
-            train_seconds=sum(cost.seconds for cost in costs),
-            cache_bytes=max(cost.cache_bytes for cost in costs),
-        ),
-        runs=RunCounts(done=sweep.n_done, reused=sweep.n_reused, crashed=len(sweep.crashes)),
+        cost=summed(costs, wall_seconds),
+        runs=sweep.counts,
     )
 
 
-def _plan_lines(opened: Opened) -> list[str]:
+def summed(costs: Sequence[Cost], wall_seconds: float) -> CurveCost:
+    """What runs took together."""
+    return CurveCost(
+        wall_seconds=wall_seconds,
+        prefix_seconds=sum(cost.prefix_seconds for cost in costs),
+        train_seconds=sum(cost.seconds for cost in costs),
+        cache_bytes=max((cost.cache_bytes for cost in costs), default=0),
+    )
+
+
+def plan_lines(opened: Opened) -> list[str]:
     """What will be trained, before anything is."""
     resolved, data = opened.resolved, opened.data
     spec, counts = resolved.base, count_trained(resolved.base.model, data.label_names, resolved.depths)

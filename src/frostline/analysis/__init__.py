@@ -1,10 +1,12 @@
 """Finished runs → the curve, its operating points, their uncertainty and what to beware of, as records."""
 
-from frostline.analysis.curves import Replicates, build_curve
+from frostline.analysis.curves import Replicates, build_curve, row_variance
 from frostline.analysis.records import (
+    Answer,
     Curve,
     CurveCost,
     DepthShare,
+    Finding,
     Interval,
     OperatingPoint,
     OtherMetric,
@@ -14,9 +16,11 @@ from frostline.analysis.records import (
 )
 
 __all__ = [
+    "Answer",
     "Curve",
     "CurveCost",
     "DepthShare",
+    "Finding",
     "Interval",
     "OperatingPoint",
     "OtherMetric",
@@ -25,4 +29,5 @@ __all__ = [
     "RunCounts",
     "TriedRate",
     "build_curve",
+    "row_variance",
 ]

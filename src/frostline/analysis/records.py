@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from frostline.errors import UsageError, check_choice
 from frostline.records import SCALES, Protocol, Scale
@@ -112,6 +113,8 @@ class TriedRate(Record):
     """the rate"""
     score: float | None
     """its dev score; None when the run crashed"""
+    share: float = 1.0
+    """of the run's steps that were done when it was scored: in a race those that fall behind are left"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,26 @@ class RunCounts(Record):
     """found in the store"""
     crashed: int
     """raised or died in this call"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Record):
+    """What a search found."""
+
+    keep: float
+    """the share asked for"""
+    scale: Scale
+    """what it is a share of"""
+    n_frozen: int | None
+    """most layers frozen while keeping it; None: no depth does, or the scale means nothing here"""
+    trained_layers: int | None
+    """layers left to train; None where the scale means nothing here"""
+    confidence: float
+    """how sure it was to be"""
+    decision: Literal["decided", "open"]
+    """as sure as that, or the best estimate so far"""
+    stopped_because: str
+    """why the search ended"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,3 +209,15 @@ class Curve(Record):
         raise UsageError(
             f"no operating point for keep {keep:g}; there are: {there}. Ask the curve for keep {keep:g} too"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Curve):
+    """The answer of a search, and the curve as far as it was run."""
+
+    answer: Answer
+    """what was found"""
+    runs_spent: float
+    """what the search took, in full runs by the cost model"""
+    runs_of_full_curve: float
+    """what the whole curve takes"""

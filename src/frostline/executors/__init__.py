@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from frostline.records import Crash, EpochRecord, RunResult, RunSpec
+from frostline.records import Crash, EpochRecord, Leg, Paused, RunResult, RunSpec
+
+Outcome = RunResult | Paused | Crash
 
 
 class Listener(Protocol):
@@ -25,14 +27,17 @@ class Executor(Protocol):
     def n_free(self) -> int:
         """How many runs could be begun at once."""
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = ()) -> None:
+    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
         """Begins a run, as soon as there is a place for it.
 
         Args:
+            spec: the run.
+            listener: who is told how it gets on.
+            leg: the part of it that is done; None: all.
             beside: strategies that will be run too; what they start from may be computed with what this one does.
         """
 
-    def outcome(self) -> RunResult | Crash:
+    def outcome(self) -> Outcome:
         """What came of the run that ends next; one that raises or whose process dies is a Crash."""
 
     def stop(self, spec: RunSpec) -> None:
@@ -44,7 +49,7 @@ def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
     return sorted({spec.strategy for spec in specs if spec.is_cached})
 
 
-def run_all(executor: Executor, specs: Sequence[RunSpec], listener: Listener) -> Iterator[RunResult | Crash]:
+def run_all(executor: Executor, specs: Sequence[RunSpec], listener: Listener) -> Iterator[Outcome]:
     """One outcome a spec, as they end."""
     for spec in specs:
         executor.start(spec, listener, cached_strategies(specs))

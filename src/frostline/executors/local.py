@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from frostline.circumstances import circumstances
-from frostline.executors import Listener
-from frostline.records import Crash, EpochRecord, RunResult, RunSpec
+from frostline.executors import Listener, Outcome
+from frostline.records import Crash, EpochRecord, Leg, Paused, RunResult, RunSpec
 
 # Large pages where the system has them for the asking, and none given back before the end: what a step frees, the next
 # one wants again. Together a twentieth of a step that reads and writes all weights.
@@ -47,9 +47,10 @@ class _Ticket:
 
     spec: RunSpec
     beside: Sequence[str]
+    leg: Leg | None
     worker: _Worker | None = None
     """who does it"""
-    outcome: RunResult | Crash | None = None
+    outcome: Outcome | None = None
     is_stopped: bool = False
 
 
@@ -87,12 +88,12 @@ class LocalProcesses:
         """How many runs could be begun at once."""
         return max(0, self._n_workers - len(self._tickets))
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = ()) -> None:
-        """Begins a run, as soon as a worker is free."""
-        ticket = self._tickets[spec.key] = _Ticket(spec, beside)
+    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
+        """Begins a run, or a part of it, as soon as a worker is free."""
+        ticket = self._tickets[spec.key] = _Ticket(spec, beside, leg)
         self._watchers.submit(self._do, ticket, listener).add_done_callback(self._ended.put)
 
-    def outcome(self) -> RunResult | Crash:
+    def outcome(self) -> Outcome:
         """What came of the run that ends next."""
         while (ticket := self._ended.get().result()).is_stopped:
             pass
@@ -117,7 +118,7 @@ class LocalProcesses:
                     return ticket
                 ticket.worker = self._workers[index]
             listener.started(ticket.spec)
-            ticket.outcome = ticket.worker.run(ticket.spec, ticket.beside, listener)
+            ticket.outcome = ticket.worker.run(ticket, listener)
             with self._lock:
                 ticket.worker = None
             return ticket
@@ -156,11 +157,13 @@ class _Worker:
     def is_dead(self) -> bool:
         return self._process.poll() is not None
 
-    def run(self, spec: RunSpec, beside: Sequence[str], listener: Listener) -> RunResult | Crash:
-        """What came of a spec, with the strategies that are run beside it."""
+    def run(self, ticket: _Ticket, listener: Listener) -> Outcome:
+        """What came of a run."""
         assert self._process.stdin is not None
+        spec, leg = ticket.spec, None if ticket.leg is None else ticket.leg.to_json()
+        asked = {"spec": spec.to_json(), "beside": ticket.beside, "leg": leg}
         try:
-            self._process.stdin.write(json.dumps({"spec": spec.to_json(), "beside": beside}) + "\n")
+            self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             return self._death(spec)
@@ -168,6 +171,8 @@ class _Worker:
             message: dict[str, Any] = json.loads(line)
             if "result" in message:
                 return RunResult.from_json(message["result"])
+            if "paused" in message:
+                return Paused.from_json(message["paused"])
             if "crash" in message:
                 return Crash.from_json(message["crash"])
             listener.epoch(spec, EpochRecord.from_json(message["epoch"]))

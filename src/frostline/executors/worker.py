@@ -15,7 +15,7 @@ import traceback
 from typing import IO, TYPE_CHECKING
 
 from frostline.circumstances import circumstances
-from frostline.records import Crash, EpochRecord, RunSpec
+from frostline.records import Crash, EpochRecord, Leg, Paused, RunSpec
 
 if TYPE_CHECKING:
     from frostline.run import Runner
@@ -34,15 +34,16 @@ def main() -> None:
     while True:
         asked = json.loads(specs.get())
         runner.beside = tuple(asked["beside"])
-        _do(runner, RunSpec.from_json(asked["spec"]), answers)
+        leg = None if asked["leg"] is None else Leg.from_json(asked["leg"])
+        _do(runner, RunSpec.from_json(asked["spec"]), leg, answers)
 
 
-def _do(runner: Runner, spec: RunSpec, answers: IO[str]) -> None:
+def _do(runner: Runner, spec: RunSpec, leg: Leg | None, answers: IO[str]) -> None:
     def on_epoch(record: EpochRecord) -> None:
         _answer(answers, "epoch", record.to_json())
 
     try:
-        result = runner.run(spec, on_epoch)
+        outcome = runner.run(spec, on_epoch) if leg is None else runner.run_leg(spec, leg, on_epoch)
     except Exception as error:  # noqa: BLE001 - the per-run guard: recorded, and the sweep goes on
         crash = Crash(
             spec=spec,
@@ -52,7 +53,7 @@ def _do(runner: Runner, spec: RunSpec, answers: IO[str]) -> None:
         )
         _answer(answers, "crash", crash.to_json())
     else:
-        _answer(answers, "result", result.to_json())
+        _answer(answers, "paused" if isinstance(outcome, Paused) else "result", outcome.to_json())
 
 
 def _answer(answers: IO[str], name: str, content: object) -> None:

@@ -13,13 +13,13 @@ from frostline.report.charts import svg
 from frostline.report.markdown import markdown
 
 
-def write_curve(curve: Curve, folder: Path | str) -> tuple[Path, ...]:
-    """The paths of `curve.json`, `curve.md` and `curve.svg`, written into the folder.
+def write_curve(curve: Curve, folder: Path | str, name: str = "curve") -> tuple[Path, ...]:
+    """The paths of `<name>.json`, `.md` and `.svg`, written into the folder.
 
     All three are rendered before the first is replaced: a curve that one of them cannot show changes none.
     """
-    rendered = {f"curve{ending}": render(curve) for ending, render in _FORMATS.items()}
-    return tuple(atomic.write(Path(folder) / name, content) for name, content in rendered.items())
+    rendered = {f"{name}{ending}": render(curve) for ending, render in _FORMATS.items()}
+    return tuple(atomic.write(Path(folder) / file, content) for file, content in rendered.items())
 
 
 def write_report(curve: Curve, path: Path | str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from frostline.analysis import Curve
+from frostline.analysis import Curve, Finding
 from frostline.report import sentences, tables
 
 _SPECIAL = str.maketrans(
@@ -19,6 +19,7 @@ def markdown(curve: Curve) -> str:
     sections = [
         f"# {escape(sentences.title(curve))}",
         escape(sentences.answer(curve)),
+        *([escape(sentences.decision(curve))] if isinstance(curve, Finding) else []),
         _table(tables.wide_table(curve)),
     ]
     sections.append(escape(sentences.INTERVALS_NOTE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frostline.analysis import Curve, DepthShare, OperatingPoint, Point
+from frostline.analysis import Curve, DepthShare, Finding, OperatingPoint, Point
 from frostline.records import Scale
 from frostline.report import text
 
@@ -67,6 +67,16 @@ def answer(curve: Curve) -> str:
     )
 
 
+def decision(found: Finding) -> str:
+    """One sentence: how sure the answer of a search is, and what it took."""
+    answer, share = found.answer, text.share(found.runs_spent / found.runs_of_full_curve)
+    sure = f"at {text.rough_share(answer.confidence)} confidence"
+    cost = f"the work of {found.runs_spent:.1f} full runs, {share} of the whole curve's"
+    if answer.decision == "decided":
+        return f"Decided {sure}, with {cost}."
+    return f"Open {sure}, so this is the best estimate: {answer.stopped_because}, with {cost}."
+
+
 def short_answer(curve: Curve) -> str:
     """The answer for the head of a chart, without intervals and costs."""
     asked = headline(curve)
@@ -114,7 +124,8 @@ INTERVALS_NOTE = (
 
 def _rate_source(curve: Curve) -> str:
     n_tried = len(curve.line_search)
-    return f"best of {n_tried} in the line search" if n_tried else "given"
+    is_race = any(tried.share < 1 for tried in curve.line_search)
+    return f"best of {n_tried} in {'a race' if is_race else 'the line search'}" if n_tried else "given"
 
 
 def _metric(curve: Curve) -> str:

@@ -81,9 +81,14 @@ def operating_table(curve: Curve) -> Table:
 
 
 def line_search_table(curve: Curve) -> Table:
-    """What the line search tried; no rows when a rate was given."""
-    rows = tuple((text.learning_rate(tried.learning_rate), text.score(tried.score)) for tried in curve.line_search)
-    return Table(title="Line search on the full model", headers=("learning rate", "score"), rows=rows)
+    """What the line search tried; no rows when a rate was given. Of a race, how far each rate came."""
+    rows = [(text.learning_rate(tried.learning_rate), text.score(tried.score)) for tried in curve.line_search]
+    heads: tuple[str, ...] = ("learning rate", "score")
+    if all(tried.share == 1 for tried in curve.line_search):
+        return Table(title="Line search on the full model", headers=heads, rows=tuple(rows))
+    shares = [text.rough_share(tried.share) for tried in curve.line_search]
+    far = tuple((*row, share) for row, share in zip(rows, shares, strict=True))
+    return Table(title="Race of rates on the full model", headers=(*heads, "of its steps"), rows=far)
 
 
 def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from frostline.analysis import Curve
+from frostline.analysis import Curve, Finding
 from frostline.cache import Entry
 from frostline.records import Census, DepthCount
 from frostline.report import sentences, tables, text
@@ -40,6 +40,8 @@ def print_curve(console: Console, curve: Curve) -> None:
     """Print what a curve says: the answer, scores, a chart, operating points, how it was run, remarks."""
     _say(console, Text(sentences.title(curve), style="bold"))
     _say(console, Text(sentences.answer(curve), style=ACCENT))
+    if isinstance(curve, Finding):
+        _say(console, Text(sentences.decision(curve)))
     console.print()
     _print_table(console, tables.score_table(curve))
     _print_chart(console, curve)

@@ -1,18 +1,15 @@
-"""The command line: one plain function a command; what needs torch is imported inside.
+"""One plain function a command; what needs torch is imported inside.
 
-Results go to standard output, progress to standard error. Every error that frostline can explain is one line.
+Results go to standard output, progress to standard error.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
-import os
 import sys
-import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,15 +19,7 @@ from rich.console import Console
 
 from frostline import atomic, flags
 from frostline.analysis import Curve
-from frostline.errors import (
-    EXIT_BUG,
-    EXIT_CRASHED_RUNS,
-    EXIT_INTERRUPTED,
-    EXIT_READER_GONE,
-    EXIT_USAGE,
-    FrostlineError,
-    suggestion,
-)
+from frostline.errors import EXIT_CRASHED_RUNS
 from frostline.flags import flag
 
 app = typer.Typer(
@@ -73,9 +62,9 @@ def curve(
     max_train: flags.MaxTrain = None,
     max_dev: flags.MaxDev = None,
     out: flags.Out = None,
-    frozen: Annotated[str | None, flag("--frozen")] = None,
+    frozen: flags.Frozen = None,
     keep: Annotated[list[float] | None, flag("--keep")] = None,
-    scale: Annotated[Literal["ratio", "ratio_above_chance"] | None, flag("--scale")] = None,
+    scale: flags.ScaleName = None,
     seeds: flags.Seeds = None,
     lrs: flags.Rates = None,
     lr: flags.Rate = None,
@@ -91,9 +80,7 @@ def curve(
     threads: flags.Threads = None,
     workers: flags.Workers = None,
     device: flags.Device = None,
-    rerun: Annotated[
-        Literal["only-missing", "always", "never"] | None, flag("--rerun", said="which runs to do again")
-    ] = None,
+    rerun: flags.RerunName = None,
     dry_run: Annotated[bool, flag("--dry-run", said="only tell runs, minutes and bytes")] = False,
     config: flags.Config = None,
     as_json: flags.AsJson = False,
@@ -101,6 +88,57 @@ def curve(
     """Line search, full model, every depth, several seeds; operating points."""
     settings = _settings(ctx, locals())
     _show_curve(model, task, settings, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def find(
+    ctx: typer.Context,
+    model: flags.Model,
+    task: flags.TaskName,
+    keep: Annotated[float | None, flag("--keep", said="share of the full score to keep; by default 0.9")] = None,
+    scale: flags.ScaleName = None,
+    confidence: Annotated[
+        float | None, flag("--confidence", said="how sure the answer must be; by default 0.95")
+    ] = None,
+    budget: Annotated[
+        float | None, flag("--budget", said="most to spend, in full runs; by default half of the whole curve's cost")
+    ] = None,
+    save: Annotated[Path | None, flag("--save", said="new folder for the answer's model")] = None,
+    data: flags.Data = None,
+    dev: flags.Dev = None,
+    dev_share: flags.DevShare = None,
+    text: flags.TextColumn = None,
+    text_pair: flags.PairColumn = None,
+    label: flags.LabelColumn = None,
+    kind: flags.KindName = None,
+    metric: flags.Metric = None,
+    max_train: flags.MaxTrain = None,
+    max_dev: flags.MaxDev = None,
+    out: flags.Out = None,
+    frozen: flags.Frozen = None,
+    seeds: flags.Seeds = None,
+    lrs: flags.Rates = None,
+    lr: flags.Rate = None,
+    epochs: flags.Epochs = None,
+    batch_size: flags.BatchSize = None,
+    max_length: flags.MaxLength = None,
+    frozen_dropout: flags.FrozenDropout = False,
+    no_cache: flags.NoCache = False,
+    cache_dtype: flags.CacheDtype = None,
+    cache_max_gb: flags.CacheMaxGb = None,
+    varlen: flags.Varlen = False,
+    threads: flags.Threads = None,
+    workers: flags.Workers = None,
+    device: flags.Device = None,
+    rerun: flags.RerunName = None,
+    config: flags.Config = None,
+    as_json: flags.AsJson = False,
+) -> None:
+    """The fewest layers that keep a share of the full score, with as few runs as the evidence needs."""
+    settings = _settings(ctx, locals())
+    from frostline import api
+
+    _show(api.find(model, task, **settings), as_json=as_json)
 
 
 @app.command()
@@ -248,7 +286,6 @@ def demo(
 
 def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     from frostline import api
-    from frostline.report.terminal import print_curve
 
     if dry_run:
         estimate = api.dry_run(model, task, **settings)
@@ -257,7 +294,12 @@ def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: boo
         else:
             _console().print(estimate.text, highlight=False, soft_wrap=True)
         return
-    found = api.curve(model, task, **settings)
+    _show(api.curve(model, task, **settings), as_json=as_json)
+
+
+def _show(found: Curve, *, as_json: bool) -> None:
+    from frostline.report.terminal import print_curve
+
     if as_json:
         _print_json(found.to_json())
     else:
@@ -296,81 +338,3 @@ def _rows(rows: Sequence[dict[str, str | float]], layout: str) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
-
-
-def _dashed(arguments: Iterable[str]) -> list[str]:
-    """Flags with `-` for `_`: both are the same to us."""
-    fixed = []
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        fixed.append(name.replace("_", "-") + equals + value if name.startswith("--") else argument)
-    return fixed
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit code."""
-    given = _dashed(sys.argv[1:] if arguments is None else arguments)
-    try:
-        return _run(given)
-    except FrostlineError as error:
-        return _fail(str(error), error.exit_code)
-    except typer.TyperException as error:
-        return _fail(_library_line(error, given), EXIT_USAGE)
-    except SystemExit as error:
-        if error.code != 1:  # what typer and rich make of a reader that went away, as in `| head`
-            raise
-        return EXIT_READER_GONE
-    except Exception as error:  # noqa: BLE001 - the outer frame
-        if isinstance(error, OSError) and (error.filename or atomic.is_full(error)):
-            return _fail(_system_line(error), EXIT_USAGE)
-        traceback.print_exc()
-        return _fail("this is a fault of frostline; please report it with the lines above", EXIT_BUG)
-
-
-def _run(given: list[str]) -> int:
-    code = app(args=given or ["--help"], prog_name="frostline", standalone_mode=False)
-    if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-        return _fail("interrupted; finished runs are kept, the same command goes on from there", code)
-    return code if isinstance(code, int) else 0
-
-
-def _system_line(error: OSError) -> str:
-    """What the system says of a file or folder: no space, no right, a name too long."""
-    remedy = "make space" if atomic.is_full(error) else "give another"
-    return f"{str(error.filename or 'the output')[:200]}: {error.strerror}; {remedy}"
-
-
-def _library_line(error: typer.TyperException, given: list[str]) -> str:
-    """The library's line, with the nearest flag to an unknown one, or the value that was refused."""
-    if near := getattr(error, "possibilities", None):
-        return f"{error.message}.{suggestion(getattr(error, 'option_name', ''), near)}"
-    flag_names = getattr(getattr(error, "param", None), "opts", ())
-    words = [word for argument in given for word in argument.split("=", 1)]
-    refused = [value for name, value in itertools.pairwise(words) if name in flag_names]
-    line = error.format_message()
-    return f"{line} (given: {refused[-1]!r})" if refused and repr(refused[-1]) not in line else line
-
-
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"frostline: {' '.join(message.split())}\n")
-    return code
-
-
-def entry() -> None:
-    """What the `frostline` script calls."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who called us
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
-    sys.exit(_flushed(main()))
-
-
-def _flushed(code: int) -> int:
-    """The exit code, once all that was said has gone out."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try, and complain, again
-        if isinstance(error, BrokenPipeError):
-            return EXIT_READER_GONE
-        return _fail(f"the output cannot be written: {error.strerror}; send it elsewhere", EXIT_USAGE)
-    return code

@@ -1,0 +1,283 @@
+"""The answer with as few runs as the evidence needs: a race of the rates, then a search over depth.
+
+What is asked of the store or run next follows from the scores alone, so a search that was killed goes on as it would
+have, and what it ran is there for a later curve.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frostline import atomic, deciding, metrics, stats
+from frostline.analysis import Answer, Curve, Finding, Replicates, TriedRate, build_curve, row_variance
+from frostline.config import find_config
+from frostline.deciding import Decision, Question, Run
+from frostline.errors import UsageError
+from frostline.records import CurveSpec, ResolvedCurve, RunResult, RunSpec
+from frostline.report.progress import Progress
+from frostline.resolve import Opened, check, open_curve
+from frostline.strategies import Freeze, Full
+from frostline.sweep import (
+    AllCrashedError,
+    Sweep,
+    SweepOptions,
+    all_specs,
+    best_rate,
+    finished_searches,
+    line_search_specs,
+    make_executor,
+    plan_lines,
+    spec_at,
+    summed,
+    units,
+)
+
+RUNGS = ((1 / 6, 2), (1 / 2, 1))
+"""Of a race: the share of a run's steps that all who are left are brought to, and how many go on from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """When a search ends."""
+
+    confidence: float = 0.95
+    """how sure the answer must be"""
+    budget: float | None = None
+    """for all runs together, in full runs; by default half of what the whole curve takes"""
+
+
+@dataclass(frozen=True)
+class _Raced:
+    """How a rate was chosen."""
+
+    rate: float
+    tried: list[TriedRate] = field(default_factory=list)
+    spent: float = 0.0
+    """in full runs"""
+
+
+def check_goal(request: CurveSpec, goal: Goal) -> None:
+    """Raises a UsageError where a search cannot end as asked."""
+    if len(request.keep) != 1:
+        raise UsageError(f"find looks for one share; keep is {', '.join(f'{k:g}' for k in request.keep)}: give one")
+    if len(request.seeds) < deciding.FIRST_SEEDS:
+        raise UsageError(f"find compares {deciding.FIRST_SEEDS} seeds at least; there is one: give more")
+    if not 0.5 <= goal.confidence < 1:
+        raise UsageError(f"confidence is {goal.confidence:g}; it must lie between 0.5 and 1, e.g. 0.95")
+    if goal.budget is not None and not 0 < goal.budget < math.inf:
+        raise UsageError(f"budget is {goal.budget:g}; it must be above 0 and finite, in full runs")
+
+
+def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Progress) -> Finding:
+    """The fewest trained layers that keep a share, decided at a confidence or open; what is in the store is used."""
+    began = time.monotonic()
+    check(request)
+    check_goal(request, goal)
+    with make_executor(request, options) as executor:
+        limit = options.max_cache_bytes
+        opened = open_curve(request, options.out, max_cache_bytes=limit, command="find")
+        resolved = opened.resolved
+        settled = find_config(
+            resolved, options.out, confidence=goal.confidence, budget=goal.budget, max_cache_bytes=limit
+        )
+        atomic.write(options.out / "find.yaml", settled)
+        for line in plan_lines(opened):
+            progress.note(line)
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        raced = chosen(sweep, opened)
+        search = _Search(sweep, resolved, raced, _question(opened, goal, raced))
+        decision = search.run()
+    return _finding(search, goal, decision, time.monotonic() - began)
+
+
+def chosen(sweep: Sweep, opened: Opened) -> _Raced:
+    """The rate given, or that of a race; a line search that is over is not raced again."""
+    resolved = opened.resolved
+    specs = line_search_specs(resolved)
+    if not specs:
+        return _Raced(resolved.asked.learning_rates[0])
+    finished = finished_searches(opened)
+    if finished and not _is_begun(sweep, specs, _n_steps(opened)):
+        best = max(finished, key=len)
+        tried = [TriedRate(learning_rate=r.spec.learning_rate, score=r.score) for r in best]
+        return _Raced(best_rate(best), tried)
+    return race(sweep, specs, _n_steps(opened))
+
+
+def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
+    """All rates start; those that fall behind are left where they are. Of equal scores the lowest rate's counts more.
+
+    Args:
+        sweep: who does the runs.
+        specs: one a rate.
+        n_steps: of a whole run.
+    """
+    left, tried, spent, before = list(specs), dict[str, TriedRate](), 0.0, 0.0
+    for share, n_left in RUNGS:
+        found = sweep.run_until(left, _rung(share, n_steps))
+        if not found:
+            raise AllCrashedError(f"every run of the race crashed; the first: {sweep.crashes[0].error}")
+        spent += (share - before) * len(left)
+        before = share
+        for spec in left:
+            score = found[spec.key].score if spec.key in found else None
+            tried[spec.key] = TriedRate(learning_rate=spec.learning_rate, score=score, share=share)
+        ranked = sorted(found.values(), key=lambda paused: (-paused.score, paused.spec.learning_rate))
+        left = [paused.spec for paused in ranked[:n_left]]
+        said = ", ".join(f"{paused.spec.learning_rate:g} {paused.score:.3f}" for paused in ranked)
+        sweep.progress.note(f"race, after {share:.0%} of the steps: {said}")
+    sweep.progress.note(f"the race chose the rate {left[0].learning_rate:g}")
+    return _Raced(left[0].learning_rate, [tried[spec.key] for spec in specs], spent)
+
+
+def _rung(share: float, n_steps: int) -> int:
+    return max(1, math.ceil(share * n_steps))
+
+
+def _is_begun(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> bool:
+    """Whether the race itself was run to its end here: then its choice stands."""
+    last = _rung(RUNGS[-1][0], n_steps)
+    return any(sweep.store.get_paused(spec.key, last) is not None for spec in specs)
+
+
+def _n_steps(opened: Opened) -> int:
+    base = opened.resolved.base
+    return base.epochs * math.ceil(len(opened.train) / base.batch_size)
+
+
+def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
+    resolved = opened.resolved
+    costs = run_costs(resolved)
+    budget = runs_of_curve(resolved) / 2 if goal.budget is None else goal.budget
+    metric = resolved.base.task.metric
+    assert metric is not None, "a resolved task has its metric"
+    chance = metrics.chance(metric, opened.dev.labels)
+    return Question(
+        keep=resolved.asked.keep[0],
+        base=0.0 if resolved.asked.scale == "ratio" else chance,
+        confidence=goal.confidence,
+        seeds=resolved.asked.seeds,
+        depths=resolved.depths,
+        costs=costs,
+        budget=budget - raced.spent,
+    )
+
+
+def run_costs(resolved: ResolvedCurve) -> dict[int | None, float]:
+    """Of one run at each depth (None: the full model), in full runs by the cost model."""
+    specs = {depth: _spec_at(resolved, depth, 1.0) for depth in (None, *resolved.depths)}
+    of_full = units(specs[None], resolved.n_layers)
+    return {depth: units(spec, resolved.n_layers) / of_full for depth, spec in specs.items()}
+
+
+def runs_of_curve(resolved: ResolvedCurve) -> float:
+    """What the whole curve takes, its line search included, in full runs by the cost model."""
+    of_full = units(resolved.base.replace(strategy="full"), resolved.n_layers)
+    return math.fsum(units(spec, resolved.n_layers) for spec in all_specs(resolved)) / of_full
+
+
+def _spec_at(resolved: ResolvedCurve, depth: int | None, rate: float) -> RunSpec:
+    return spec_at(resolved, Full() if depth is None else Freeze(depth), rate)
+
+
+@dataclass
+class _Search:
+    """Asks for runs until it is decided, or nothing more may be spent."""
+
+    sweep: Sweep
+    resolved: ResolvedCurve
+    raced: _Raced
+    question: Question
+    results: dict[int | None, dict[int, RunResult | None]] = field(default_factory=dict)
+    """what came of each run that was asked for, by depth and seed; None: it crashed"""
+
+    def run(self) -> Decision:
+        """How it ends."""
+        while isinstance(step := deciding.next_step(self.question, self._scores(), self._noise()), list):
+            specs = {run: self.spec(run) for run in step}
+            self.sweep.announce(list(specs.values()))
+            found = self.sweep.run(list(specs.values()))
+            for (depth, seed), spec in specs.items():
+                self.results.setdefault(depth, {})[seed] = found.get(spec.key)
+        return step
+
+    def spec(self, run: Run) -> RunSpec:
+        """Of a depth and a seed, at the rate that was chosen."""
+        depth, seed = run
+        return _spec_at(self.resolved, depth, self.raced.rate).replace(seed=seed)
+
+    @property
+    def spent(self) -> float:
+        """So far, in full runs."""
+        runs = [(depth, seed) for depth, by_seed in self.results.items() for seed in by_seed]
+        return self.raced.spent + self.question.cost(runs)
+
+    def replicates(self) -> Iterator[tuple[int | None, Replicates]]:
+        """The runs of each depth that was tried, the full model's first."""
+        for depth in (None, *self.resolved.depths):
+            by_seed = self.results.get(depth, {})
+            seeds = [seed for seed in self.resolved.asked.seeds if seed in by_seed]
+            if seeds:
+                results = [result for seed in seeds if (result := by_seed[seed]) is not None]
+                yield depth, Replicates(specs=[self.spec((depth, seed)) for seed in seeds], results=results)
+
+    def _scores(self) -> Mapping[int | None, Mapping[int, float | None]]:
+        return {
+            depth: {seed: None if result is None else result.score for seed, result in by_seed.items()}
+            for depth, by_seed in self.results.items()
+        }
+
+    def _noise(self) -> float:
+        """The variance of a full run's score over other dev rows; 0 before there is one."""
+        full = [result for result in self.results.get(None, {}).values() if result is not None]
+        metric = self.resolved.base.task.metric
+        return row_variance(metric, full[:1]) if full and metric else 0.0
+
+
+def _finding(search: _Search, goal: Goal, decision: Decision, wall_seconds: float) -> Finding:
+    groups = dict(search.replicates())
+    results = [result for group in groups.values() for result in group.results]
+    if not results:
+        raise AllCrashedError(f"every run of the search crashed; the first: {search.sweep.crashes[0].error}")
+    curve = build_curve(
+        request=search.resolved.asked,
+        full=groups[None],
+        depths={depth: group for depth, group in groups.items() if depth is not None},
+        line_search=search.raced.tried,
+        cost=summed([result.cost for result in results], wall_seconds),
+        runs=search.sweep.counts,
+    )
+    warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))
+    fields = {f.name: getattr(curve, f.name) for f in dataclasses.fields(curve)} | {"warnings": warnings}
+    return Finding(
+        **fields,
+        answer=_answer(curve, search.resolved.asked, goal, decision),
+        runs_spent=search.spent,
+        runs_of_full_curve=runs_of_curve(search.resolved),
+    )
+
+
+def _answer(curve: Curve, asked: CurveSpec, goal: Goal, decision: Decision) -> Answer:
+    means_nothing = curve.operating_point(asked.keep[0], asked.scale).trained_layers is None
+    return Answer(
+        keep=asked.keep[0],
+        scale=asked.scale,
+        n_frozen=decision.n_frozen,
+        trained_layers=None if means_nothing else curve.n_layers - (decision.n_frozen or 0),
+        confidence=goal.confidence,
+        decision="decided" if decision.is_decided else "open",
+        stopped_because=decision.because,
+    )
+
+
+def _better(curve: Curve) -> Iterator[str]:
+    """Depths that score above the full model, as the paper found on SST-2."""
+    for point in curve.points:
+        if point.difference is not None and stats.is_above(point.difference, 0.0):
+            sure = point.difference_ci is not None and stats.is_above(point.difference_ci[0], 0.0)
+            how = "its interval is above 0" if sure else "within noise"
+            yield f"n_frozen {point.n_frozen} scores {point.difference:.2g} above the full model ({how})"

@@ -1,0 +1,131 @@
+"""The logic of `find`, on numbers whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from frostline import deciding, stats
+from frostline.deciding import Decision, Question, Run
+
+DEPTHS = (3, 4, 5, 6)
+COSTS = {None: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
+
+
+def ask(**changes: object) -> Question:
+    """A question of a model with six layers."""
+    given: dict[str, object] = {"keep": 0.9, "seeds": (0, 1, 2, 3, 4), "depths": DEPTHS, "costs": COSTS, "budget": 9.0}
+    return Question(**given | changes)  # type: ignore[arg-type]
+
+
+def searched(
+    question: Question, means: dict[int | None, float], *, deviation: float = 0.0, noise: float = 1e-6, seed: int = 0
+) -> tuple[Decision, list[list[Run]]]:
+    """How a search over scores around these means ends, and what it asked for in each round."""
+    rng = np.random.default_rng(seed)
+    scores: dict[int | None, dict[int, float | None]] = {}
+    rounds = []
+    while isinstance(step := deciding.next_step(question, scores, noise), list):
+        assert step, "a round asks for something"
+        rounds.append(step)
+        for depth, number in step:
+            assert number not in scores.get(depth, {}), "nothing is asked for twice"
+            scores.setdefault(depth, {})[number] = means[depth] + rng.normal(0, deviation)
+        assert len(rounds) < 50
+    return step, rounds
+
+
+STEEP = {None: 0.8, 3: 0.8, 4: 0.78, 5: 0.6, 6: 0.5}
+
+
+def test_a_clear_curve_is_decided_with_two_seeds_from_the_deepest_up() -> None:
+    decision, rounds = searched(ask(), STEEP)
+    assert decision == Decision(n_frozen=4, is_decided=True, because="decided at 95% confidence")
+    opening = [(None, 0), (None, 1), (5, 0), (5, 1), (6, 0), (6, 1)]
+    assert rounds == [opening, [(4, 0), (4, 1)], [(3, 0)]], "the depth beside the answer is looked at once"
+
+
+def test_a_curve_that_stays_up_needs_the_cheapest_runs_only() -> None:
+    decision, rounds = searched(ask(), dict.fromkeys((None, *DEPTHS), 0.8))
+    assert (decision.n_frozen, decision.is_decided) == (6, True)
+    assert {depth for step in rounds for depth, _ in step} == {None, 5, 6}
+
+
+def test_where_no_depth_keeps_the_share_the_full_model_is_the_answer() -> None:
+    decision, rounds = searched(ask(), {None: 0.8, **dict.fromkeys(DEPTHS, 0.6)})
+    assert (decision.n_frozen, decision.is_decided) == (None, True)
+    assert {depth for step in rounds for depth, _ in step} == {None, *DEPTHS}
+
+
+def test_a_dip_beside_the_answer_is_run_and_does_not_change_it() -> None:
+    decision, rounds = searched(ask(), {**STEEP, 4: 0.6, 5: 0.79})
+    assert decision.n_frozen == 5
+    assert (4, 0) in rounds[-1]
+
+
+def test_seeds_are_added_where_it_is_open_and_with_them_the_full_models() -> None:
+    means = {**STEEP, 5: 0.9 * 0.8}  # on the bar
+    decision, rounds = searched(ask(budget=100.0), means, deviation=0.01, noise=1e-4)
+    assert not decision.is_decided
+    assert decision.because == "all 5 seeds are used up"
+    more = [step for step in rounds if any(seed > 1 for _, seed in step)]
+    assert more[0] == [(None, 2), (5, 2)]
+    assert all(depth in (None, 5) for step in more for depth, _ in step)
+
+
+def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
+    question = ask(budget=3.0)
+    decision, rounds = searched(question, {**STEEP, 5: 0.9 * 0.8 + 0.001}, deviation=0.0005, noise=1e-3)
+    assert decision == Decision(n_frozen=5, is_decided=False, because="the budget of 3 full runs is used up")
+    assert question.cost([run for step in rounds for run in step]) <= 3.0
+
+
+def test_a_full_model_without_quality_ends_it() -> None:
+    decision, _ = searched(ask(base=0.5), dict.fromkeys((None, *DEPTHS), 0.5))
+    assert (decision.n_frozen, decision.is_decided) == (None, False)
+    assert decision.because == "the full model's mean score is 0.5, not above 0.5"
+
+
+def test_crashed_runs_are_not_asked_for_again() -> None:
+    scores: dict[int | None, dict[int, float | None]] = {}
+    for _ in range(20):
+        step = deciding.next_step(ask(budget=100.0), scores, 1e-4)
+        if isinstance(step, Decision):
+            break
+        for depth, seed in step:
+            assert seed not in scores.get(depth, {})
+            scores.setdefault(depth, {})[seed] = None if depth == 5 else STEEP[depth]
+    assert isinstance(step, Decision)
+    assert not step.is_decided
+
+
+@given(st.permutations([(None, 0), (None, 1), (5, 0), (5, 1), (6, 0), (6, 1)]))
+def test_what_comes_next_does_not_depend_on_who_was_faster(order: list[Run]) -> None:
+    scores: dict[int | None, dict[int, float | None]] = {}
+    for depth, seed in order:
+        scores.setdefault(depth, {})[seed] = STEEP[depth] + 0.001 * seed
+    assert deciding.next_step(ask(), scores, 1e-6) == [(4, 0), (4, 1)]
+
+
+def test_the_error_of_a_look_shares_the_error_of_all() -> None:
+    question = ask(confidence=0.9)
+    assert question.error_a_look == pytest.approx(0.1 / 2 / 4)
+
+
+def test_a_margin_is_welchs_where_no_prior_is_known() -> None:
+    own, full = [0.70, 0.72, 0.69, 0.71], [0.80, 0.82, 0.81]
+    margin = stats.moderated_margin([(own, 1.0), (full, 1.0)], prior=0.0, prior_freedom=0.0, error=0.025)
+    interval = scipy_stats.ttest_ind(own, full, equal_var=False).confidence_interval(0.95)
+    assert margin == pytest.approx((interval.high - interval.low) / 2, rel=1e-9)
+
+
+def test_a_prior_stands_for_seeds_that_are_not_there() -> None:
+    one = stats.moderated_margin([([0.7], 1.0)], prior=1e-4, prior_freedom=4.0, error=0.025)
+    assert one == pytest.approx(scipy_stats.t.ppf(0.975, 4) * 0.01)
+    assert stats.moderated_margin([([0.7, 0.7], 1.0)], prior=0.0, prior_freedom=4.0, error=0.025) == 0.0
+    assert math.isfinite(stats.moderated_margin([([1e-9, 2e-9], 1.0)], prior=0.0, prior_freedom=4.0, error=0.01))
