@@ -24,11 +24,11 @@ from frostline import strategies
 from frostline.api import make_request
 from frostline.batches import Batch
 from frostline.loop import Descent, Training
+from frostline.protocols import spec_at
 from frostline.records import RunSpec
 from frostline.resolve import open_curve
 from frostline.run import Runner
 from frostline.strategies import Freeze
-from frostline.sweep import spec_at
 
 _WARM_UP = 3
 _RATE = 3e-5

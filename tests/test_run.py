@@ -183,9 +183,9 @@ def test_the_training_score_is_of_a_fixed_sample(folder: Path, tmp_path: Path, m
     task = make_task(tmp_path / "long.csv", n_rows=1200)
     asked: list[NDArray[np.int64]] = []
 
-    def predict(forward: Any, split: Any, positions: NDArray[np.int64]) -> Any:
-        asked.append(positions)
-        return evaluate.predict(forward, split, positions)
+    def predict(forward: Any, split: Any) -> Any:
+        asked.append(split.positions)
+        return evaluate.predict(forward, split)
 
     monkeypatch.setattr(run_module, "predict", predict)
     runner, spec = Runner(), make_spec(folder / "bert", task, epochs=1, batch_size=256, strategy="freeze:2")

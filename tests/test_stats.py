@@ -286,3 +286,35 @@ def test_the_shares_come_in_the_order_of_depth() -> None:
     scores = {4: np.array([0.9, 0.1, 0.1]), 1: np.array([0.9, 0.7, 0.7])}
     found = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
     assert list(found) == [None, 1, 4]
+
+
+class TestPlausibleDepths:
+    FULL = np.array([0.80, 0.81, 0.79])
+
+    def test_what_surely_falls_short_and_what_is_above_a_sure_one_is_ruled_out(self) -> None:
+        scores = {3: self.FULL, 4: self.FULL - 0.02, 5: np.array([0.74, 0.71, 0.72]), 6: self.FULL - 0.3}
+        assert stats.plausible_depths(scores, self.FULL, keep=0.9) == (4, 5)
+
+    def test_where_nothing_is_sure_the_full_model_alone_may_be_the_answer(self) -> None:
+        unsure = np.array([0.60, 0.72, 0.84])
+        assert stats.plausible_depths({5: unsure, 6: unsure - 0.5}, self.FULL, keep=0.9) == (None, 5)
+
+    def test_where_all_fall_short_the_full_model_alone_is(self) -> None:
+        assert stats.plausible_depths({6: self.FULL - 0.3}, self.FULL, keep=0.9) == (None,)
+
+    def test_a_base_moves_the_bar(self) -> None:
+        scores = {5: self.FULL - 0.05, 6: self.FULL - 0.3}
+        assert stats.plausible_depths(scores, self.FULL, keep=0.9) == (5,)
+        assert stats.plausible_depths(scores, self.FULL, keep=0.9, base=0.5) == (None,)
+
+    def test_two_seeds_say_nothing(self) -> None:
+        assert stats.plausible_depths({5: self.FULL[:2]}, self.FULL[:2], keep=0.9) == ()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_the_expected_best_of_k_is_the_mean_of_the_best_over_all_draws(values: list[float]) -> None:
+    found = stats.expected_best(values)
+    assert len(found) == len(values)
+    for k in range(1, min(4, len(values)) + 1):
+        best = [max(drawn) for drawn in itertools.product(values, repeat=k)]
+        assert found[k - 1] == pytest.approx(sum(best) / len(best), abs=1e-9)

@@ -21,6 +21,7 @@ from frostline.config import train_config
 from frostline.errors import DataError, UsageError, check_between, check_choice, suggestion
 from frostline.estimate import Estimate, estimate
 from frostline.export import check_new_folder, save_model, write_pretrained
+from frostline.protocols import TUNED_RATES, spec_at, spec_at_depth, units
 from frostline.records import CurveSpec, RunResult, RunSpec, TaskSpec
 from frostline.report.files import write_curve, write_report
 from frostline.report.progress import Progress, make_progress
@@ -28,7 +29,7 @@ from frostline.resolve import Opened, check, default_out, open_curve
 from frostline.run import Runner
 from frostline.search import Goal, run_find
 from frostline.strategies import Freeze, Full
-from frostline.sweep import Rerun, SweepOptions, Teller, chosen_rate, label, run_curve, spec_at, units, workers
+from frostline.sweep import Rerun, SweepOptions, Teller, chosen_rate, label, run_curve, workers
 
 # Far above all that is sensible; a slip of the keyboard should not fill the memory.
 _MOST_LAYERS, _MOST_SEEDS = 10_000, 10_000
@@ -100,8 +101,7 @@ def find(
         write_curve(found, options.out, "find")
         if folder is not None:
             opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="find")
-            depth = found.answer.n_frozen
-            spec = spec_at(opened.resolved, Full() if depth is None else Freeze(depth), found.learning_rate)
+            spec = spec_at_depth(opened.resolved, found.answer.n_frozen, found.learning_rate)
             _train_and_save(spec, opened, Runner(options.max_cache_bytes), told, folder)
     return Found(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
 
@@ -182,6 +182,8 @@ def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[Curve
     if unknown := [name for name in given if name not in _SETTINGS]:
         raise UsageError(f"unknown setting {unknown[0]!r}.{suggestion(unknown[0], sorted(_SETTINGS))}")
     plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
+    if plain.get("protocol") == "tuned":
+        plain.setdefault("learning_rates", TUNED_RATES)
     of_task, of_curve, of_sweep = (
         {name: plain[name] for name in _names(record) if name in plain}
         for record in (TaskSpec, CurveSpec, SweepOptions)

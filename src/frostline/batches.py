@@ -188,9 +188,12 @@ def _cut(
     }
 
 
-def training_batches(encoded: Encoded, batch_size: int, *, seed: int, epoch: int) -> Iterator[Batch]:
-    """All rows once, in batches drawn from the seed and the epoch; within a batch, short rows first."""
-    order = np.random.default_rng(derived_seed(seed, f"epoch {epoch}")).permutation(len(encoded))
+def training_batches(
+    encoded: Encoded, batch_size: int, *, seed: int, epoch: int, positions: NDArray[np.int64] | None = None
+) -> Iterator[Batch]:
+    """All rows (or those at `positions`) once, in batches drawn from seed and epoch; within one, short rows first."""
+    chosen = np.arange(len(encoded)) if positions is None else positions
+    order = chosen[np.random.default_rng(derived_seed(seed, f"epoch {epoch}")).permutation(len(chosen))]
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         # A batch's mean does not depend on their order, and rows of like length attend together.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frostline.circumstances import n_cores
+from frostline.protocols import Depth, all_specs, chosen_rates, flat, search_specs
 from frostline.records import RunSpec
 from frostline.report import text
 from frostline.resolve import Opened
 from frostline.run import Pace, Runner
 from frostline.serial import Record
-from frostline.sweep import all_specs, best_rate, line_search_specs
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
@@ -47,7 +47,7 @@ class Estimate(Record):
 def estimate(opened: Opened, n_workers: int) -> Estimate:
     """Runs, minutes and bytes that a curve still takes."""
     resolved = opened.resolved
-    specs = all_specs(resolved, _rate(opened))
+    specs = all_specs(resolved, _rates(opened))
     missing = [spec for spec in specs if opened.store.get(spec.key) is None]
     cached = {spec.strategy for spec in missing if spec.is_cached}
     return Estimate(
@@ -59,11 +59,11 @@ def estimate(opened: Opened, n_workers: int) -> Estimate:
     )
 
 
-def _rate(opened: Opened) -> float | None:
-    """The rate that the line search chose; None where it is not over."""
-    specs = line_search_specs(opened.resolved)
-    searched = [result for spec in specs if (result := opened.store.get(spec.key)) is not None]
-    return best_rate(searched) if searched and len(searched) == len(specs) else None
+def _rates(opened: Opened) -> dict[Depth, float] | None:
+    """The rates that the line search chose; None where it is not over."""
+    specs = flat(search_specs(opened.resolved))
+    searched = {spec.key: result for spec in specs if (result := opened.store.get(spec.key)) is not None}
+    return chosen_rates(opened.resolved, searched) if len(searched) == len(specs) else None
 
 
 def plain_loop_seconds(opened: Opened) -> float:

@@ -16,11 +16,12 @@ from frostline.prefix import Split
 from frostline.tasks import Labels
 
 
-def predict(forward: Forward, split: Split, positions: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """The model's raw outputs (rows, classes) for every row of a split, or for those at `positions`, in their order.
+def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
+    """The model's raw outputs (rows, classes) for every row of a split, in their order.
 
     Leaves the model in eval.
     """
+    positions = split.positions
     forward.stack.eval()
     found: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
     with torch.no_grad():
@@ -28,7 +29,7 @@ def predict(forward: Forward, split: Split, positions: NDArray[np.int64] | None 
             found.append((batch.positions, forward.logits(batch, split).cpu().numpy()))
     order = np.concatenate([rows for rows, _ in found])
     by_position = np.concatenate([outputs for _, outputs in found])[np.argsort(order)]
-    outputs = by_position if positions is None else by_position[np.argsort(np.argsort(positions))]
+    outputs = by_position[np.argsort(np.argsort(positions))]
     if not np.isfinite(outputs).all():
         raise FrostlineError("the model's outputs are not finite; try a lower learning rate")
     return outputs

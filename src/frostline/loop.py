@@ -118,7 +118,7 @@ def train(
         record = EpochRecord(
             epoch=epoch,
             train_loss=mean_loss,
-            metrics=scores(training.metric_names, training.dev.encoded.labels, outputs),
+            metrics=scores(training.metric_names, training.dev.labels, outputs),
             learning_rate=descent.rate,
             n_steps=len(losses),
             seconds=time.perf_counter() - began,
@@ -135,7 +135,7 @@ class Descent:
     def __init__(self, training: Training, n_epochs: int) -> None:
         spec = training.spec
         self._training = training
-        self._n_steps = n_epochs * math.ceil(len(training.train.encoded) / spec.batch_size)
+        self._n_steps = n_epochs * math.ceil(len(training.train) / spec.batch_size)
         self.n_done = 0
         """steps so far"""
         self._parameters = [p for p in training.forward.stack.model.parameters() if p.requires_grad]
@@ -150,8 +150,8 @@ class Descent:
     def batches(self, epoch: int) -> Iterator[Batch]:
         """An epoch's batches."""
         training = self._training
-        encoded, size = training.train.encoded, training.spec.batch_size
-        return training_batches(encoded, size, seed=training.order_seed, epoch=epoch)
+        split, size = training.train, training.spec.batch_size
+        return training_batches(split.encoded, size, seed=training.order_seed, epoch=epoch, positions=split.positions)
 
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""

@@ -8,6 +8,7 @@ processes map the same pages; where there is no room, in memory.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from frostline.errors import DataError, FrostlineError
 from frostline.keys import key_of
 from frostline.records import CacheDtype
 from frostline.stack import Stack
+from frostline.tasks import Labels
 
 _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
     "fp32": np.dtype(np.float32),
@@ -96,10 +98,30 @@ class States:
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of train or dev, with the prefix states kept for them, if any."""
+    """Rows to train on or to be scored on, with the prefix states kept for them, if any."""
 
     encoded: Encoded
     states: States | None = None
+    rows: NDArray[np.int64] | None = None
+    """where its rows stand in `encoded`; None: all are its rows"""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @functools.cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """(rows,) where its rows stand in `encoded`."""
+        return np.arange(len(self.encoded)) if self.rows is None else self.rows
+
+    @property
+    def labels(self) -> Labels:
+        """(rows,)"""
+        return self.encoded.labels[self.positions]
+
+    @property
+    def row_ids(self) -> NDArray[np.int64]:
+        """(rows,) row numbers in the source file."""
+        return self.encoded.row_ids[self.positions]
 
 
 def estimated_bytes(encoded: Encoded, width: int, dtype: CacheDtype = "fp32") -> int:

@@ -13,7 +13,7 @@ from frostline.keys import RESULTS_VERSION, key_of
 from frostline.serial import Record, StoredArray, key_fields, not_in_key
 
 Kind = Literal["classification", "regression"]
-Role = Literal["replicate", "line_search"]
+Role = Literal["replicate", "line_search", "tuning"]
 Scale = Literal["ratio", "ratio_above_chance"]
 Protocol = Literal["paper", "tuned"]
 
@@ -78,7 +78,8 @@ class RunSpec(Record):
     seed: int
     """replicate; the head's initialisation and the data order each have a seed derived from it"""
     role: Role = "replicate"
-    """a line-search run draws its seeds apart from every replicate and never enters a mean"""
+    """a run of a line search draws its seeds apart from every replicate and never enters a mean; so does one for
+    tuning, which is scored on rows held out of train"""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW with bias correction, or plain SGD"""
     weight_decay: float = 0.0
@@ -135,7 +136,8 @@ class CurveSpec(Record):
     max_length: int = 128
     """tokens a row at most; longer texts are cut"""
     protocol: Protocol = "paper"
-    """`paper`: the full model's best rate at every depth, chosen on dev"""
+    """`paper`: the full model's best rate at every depth, chosen on dev; `tuned`: a rate for each depth, chosen on rows
+    held out of train"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
     cache: bool = True

@@ -149,8 +149,6 @@ def check(request: CurveSpec) -> None:
             faults.append(f"no {name}; give at least one")
         if len(set(values)) < len(values):
             faults.append(f"{name} {', '.join(map(str, values))}: each only once")
-    if request.protocol != "paper":
-        faults.append(f"protocol {request.protocol!r} is not there yet; known: paper")
     if faults:
         raise UsageError.together(faults)
 

@@ -124,7 +124,7 @@ class Runner:
             seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
             evaluating = _seconds(lambda: predict(training.forward, training.dev))
         # The first step pays for what the library sets up.
-        return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev.encoded))
+        return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev))
 
     @contextlib.contextmanager
     def descending(self, spec: RunSpec) -> Iterator[tuple[Training, Descent]]:
@@ -152,7 +152,9 @@ class Runner:
         train = Split(self._tokens(spec, data.train, "train", tokenizer))
         dev = Split(self._tokens(spec, data.dev, "dev", tokenizer))
         prepared = _Prepared(data, tokenizer, train, dev, prefix_seconds=0.0)
-        return self._with_states(spec, prepared) if spec.is_cached else prepared
+        if spec.is_cached:
+            prepared = self._with_states(spec, prepared)
+        return _held_out(prepared) if spec.role == "tuning" else prepared
 
     def _check_model(self, spec: RunSpec) -> None:
         if (spec.model, spec.model_fingerprint) not in self._checked:
@@ -191,6 +193,15 @@ class Runner:
         if (known := (spec.model_fingerprint, strategy)) not in self._depths:
             self._depths[known] = _cached_layers(strategies.parse(strategy).plan(load_stack()))
         return self._depths[known]
+
+
+def _held_out(prepared: _Prepared) -> _Prepared:
+    """Some of the training rows take the place of dev, and do not train."""
+    train, kind = prepared.train, prepared.data.task.kind
+    kept, held = tasks.hold_out(train.encoded.labels, kind)
+    return dataclasses.replace(
+        prepared, train=dataclasses.replace(train, rows=kept), dev=dataclasses.replace(train, rows=held)
+    )
 
 
 def _origin(spec: RunSpec, split: str) -> Origin:
@@ -286,7 +297,7 @@ def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_e
 
 
 def _paused(training: Training, left: Left) -> Paused:
-    found = scores(training.metric_names, training.dev.encoded.labels, left.outputs)
+    found = scores(training.metric_names, training.dev.labels, left.outputs)
     score = found[training.metric_names[0]]
     at = left.checkpoint
     return Paused(spec=training.spec, n_steps=at.n_steps, metrics=found, score=score, seconds=at.all_seconds)
@@ -321,19 +332,19 @@ def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
 
 def _train_score(training: Training) -> float:
     """The score on a fixed sample of the training rows."""
-    encoded = training.train.encoded
+    train = training.train
     rng = np.random.default_rng(derived_seed(0, "train sample"))
-    positions = np.sort(rng.permutation(len(encoded))[:TRAIN_SAMPLE])
-    outputs = predict(training.forward, training.train, positions)
-    return metrics.evaluate(training.metric_names[0], encoded.labels[positions], outputs)
+    sample = dataclasses.replace(train, rows=train.positions[np.sort(rng.permutation(len(train))[:TRAIN_SAMPLE])])
+    return metrics.evaluate(training.metric_names[0], sample.labels, predict(training.forward, sample))
 
 
 def _cost(stack: Stack, plan: Plan, prepared: _Prepared, seconds: float, peak_bytes: int | None) -> Cost:
+    states = (prepared.train.states, prepared.dev.states)
     return Cost(
         seconds=seconds,
         prefix_seconds=prepared.prefix_seconds,
         peak_bytes=peak_bytes,
-        cache_bytes=sum(s.states.values.nbytes for s in (prepared.train, prepared.dev) if s.states is not None),
+        cache_bytes=sum({id(s): s.values.nbytes for s in states if s is not None}.values()),
         trained_parameters=stack.count({name for phase in plan.phases for name in phase.trained}),
         total_parameters=stack.count(stack.all_parameters),
     )
@@ -342,7 +353,7 @@ def _cost(stack: Stack, plan: Plan, prepared: _Prepared, seconds: float, peak_by
 def _result(
     training: Training, plan: Plan, prepared: _Prepared, trained: Trained, train_score: float, cost: Cost
 ) -> RunResult:
-    spec, data, dev = training.spec, prepared.data, prepared.dev.encoded
+    spec, data, dev = training.spec, prepared.data, prepared.dev
     last = trained.epochs[-1].metrics
     return RunResult(
         spec=spec,
@@ -358,7 +369,7 @@ def _result(
             outputs=StoredArray.of(trained.outputs),
         ),
         label_names=data.label_names,
-        n_train=len(prepared.train.encoded),
+        n_train=len(prepared.train),
         n_dev=len(dev),
         n_layers=training.forward.stack.n_layers,
         cost=cost,

@@ -17,23 +17,18 @@ from frostline.analysis import Answer, Curve, Finding, Replicates, TriedRate, bu
 from frostline.config import find_config
 from frostline.deciding import Decision, Question, Run
 from frostline.errors import UsageError
+from frostline.protocols import all_specs, best_rate, line_search_specs, spec_at_depth, units
 from frostline.records import CurveSpec, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, open_curve
-from frostline.strategies import Freeze, Full
 from frostline.sweep import (
     AllCrashedError,
     Sweep,
     SweepOptions,
-    all_specs,
-    best_rate,
     finished_searches,
-    line_search_specs,
     make_executor,
     plan_lines,
-    spec_at,
     summed,
-    units,
 )
 
 RUNGS = ((1 / 6, 2), (1 / 2, 1))
@@ -58,12 +53,16 @@ class _Raced:
     tried: list[TriedRate] = field(default_factory=list)
     spent: float = 0.0
     """in full runs"""
+    seconds: float = 0.0
+    """of training and scoring"""
 
 
 def check_goal(request: CurveSpec, goal: Goal) -> None:
     """Raises a UsageError where a search cannot end as asked."""
     if len(request.keep) != 1:
         raise UsageError(f"find looks for one share; keep is {', '.join(f'{k:g}' for k in request.keep)}: give one")
+    if request.protocol != "paper":
+        raise UsageError(f"find reuses the full model's rate, as protocol paper does; protocol is {request.protocol}")
     if len(request.seeds) < deciding.FIRST_SEEDS:
         raise UsageError(f"find compares {deciding.FIRST_SEEDS} seeds at least; there is one: give more")
     if not 0.5 <= goal.confidence < 1:
@@ -101,7 +100,7 @@ def chosen(sweep: Sweep, opened: Opened) -> _Raced:
     if not specs:
         return _Raced(resolved.asked.learning_rates[0])
     finished = finished_searches(opened)
-    if finished and not _is_begun(sweep, specs, _n_steps(opened)):
+    if finished and not _is_raced(sweep, specs, _n_steps(opened)):
         best = max(finished, key=len)
         tried = [TriedRate(learning_rate=r.spec.learning_rate, score=r.score) for r in best]
         return _Raced(best_rate(best), tried)
@@ -116,7 +115,8 @@ def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
         specs: one a rate.
         n_steps: of a whole run.
     """
-    left, tried, spent, before = list(specs), dict[str, TriedRate](), 0.0, 0.0
+    left, spent, before = list(specs), 0.0, 0.0
+    tried, seconds = dict[str, TriedRate](), dict[str, float]()
     for share, n_left in RUNGS:
         found = sweep.run_until(left, _rung(share, n_steps))
         if not found:
@@ -126,20 +126,22 @@ def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
         for spec in left:
             score = found[spec.key].score if spec.key in found else None
             tried[spec.key] = TriedRate(learning_rate=spec.learning_rate, score=score, share=share)
+        seconds |= {key: paused.seconds for key, paused in found.items()}
         ranked = sorted(found.values(), key=lambda paused: (-paused.score, paused.spec.learning_rate))
         left = [paused.spec for paused in ranked[:n_left]]
         said = ", ".join(f"{paused.spec.learning_rate:g} {paused.score:.3f}" for paused in ranked)
         sweep.progress.note(f"race, after {share:.0%} of the steps: {said}")
     sweep.progress.note(f"the race chose the rate {left[0].learning_rate:g}")
-    return _Raced(left[0].learning_rate, [tried[spec.key] for spec in specs], spent)
+    sweep.forget(specs)
+    return _Raced(left[0].learning_rate, [tried[spec.key] for spec in specs], spent, sum(seconds.values()))
 
 
 def _rung(share: float, n_steps: int) -> int:
     return max(1, math.ceil(share * n_steps))
 
 
-def _is_begun(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> bool:
-    """Whether the race itself was run to its end here: then its choice stands."""
+def _is_raced(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> bool:
+    """Whether a race was run to its end here: then its choice stands."""
     last = _rung(RUNGS[-1][0], n_steps)
     return any(sweep.store.get_paused(spec.key, last) is not None for spec in specs)
 
@@ -169,7 +171,7 @@ def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
 
 def run_costs(resolved: ResolvedCurve) -> dict[int | None, float]:
     """Of one run at each depth (None: the full model), in full runs by the cost model."""
-    specs = {depth: _spec_at(resolved, depth, 1.0) for depth in (None, *resolved.depths)}
+    specs = {depth: spec_at_depth(resolved, depth, 1.0) for depth in (None, *resolved.depths)}
     of_full = units(specs[None], resolved.n_layers)
     return {depth: units(spec, resolved.n_layers) / of_full for depth, spec in specs.items()}
 
@@ -178,10 +180,6 @@ def runs_of_curve(resolved: ResolvedCurve) -> float:
     """What the whole curve takes, its line search included, in full runs by the cost model."""
     of_full = units(resolved.base.replace(strategy="full"), resolved.n_layers)
     return math.fsum(units(spec, resolved.n_layers) for spec in all_specs(resolved)) / of_full
-
-
-def _spec_at(resolved: ResolvedCurve, depth: int | None, rate: float) -> RunSpec:
-    return spec_at(resolved, Full() if depth is None else Freeze(depth), rate)
 
 
 @dataclass
@@ -208,7 +206,7 @@ class _Search:
     def spec(self, run: Run) -> RunSpec:
         """Of a depth and a seed, at the rate that was chosen."""
         depth, seed = run
-        return _spec_at(self.resolved, depth, self.raced.rate).replace(seed=seed)
+        return spec_at_depth(self.resolved, depth, self.raced.rate).replace(seed=seed)
 
     @property
     def spent(self) -> float:
@@ -243,12 +241,13 @@ def _finding(search: _Search, goal: Goal, decision: Decision, wall_seconds: floa
     results = [result for group in groups.values() for result in group.results]
     if not results:
         raise AllCrashedError(f"every run of the search crashed; the first: {search.sweep.crashes[0].error}")
+    cost = summed([result.cost for result in results], wall_seconds)
     curve = build_curve(
         request=search.resolved.asked,
         full=groups[None],
         depths={depth: group for depth, group in groups.items() if depth is not None},
         line_search=search.raced.tried,
-        cost=summed([result.cost for result in results], wall_seconds),
+        cost=cost.replace(train_seconds=cost.train_seconds + search.raced.seconds),
         runs=search.sweep.counts,
     )
     warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))

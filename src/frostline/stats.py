@@ -154,6 +154,17 @@ def crossed_interval(
     return mean(array) - half, mean(array) + half
 
 
+def expected_best(values: Sequence[float] | Floats) -> tuple[float, ...]:
+    """The expected best of k of these values, drawn with replacement, for k from 1 to all of them.
+
+    >>> expected_best([0.7, 0.9])
+    (0.8, 0.85)
+    """
+    ranked = np.sort(np.asarray(values, dtype=np.float64))
+    steps = np.arange(len(ranked) + 1) / max(1, len(ranked))
+    return tuple(float(ranked @ np.diff(steps**k)) for k in range(1, len(ranked) + 1))
+
+
 def bar_of(keep: float, full: float, base: float = 0.0) -> float:
     """The score that keeps a share of what the full model has above a base (0, or chance)."""
     return base + keep * (full - base)
@@ -175,6 +186,25 @@ def short_depths(means: Mapping[int, float], bar: float) -> tuple[int, ...]:
 def is_monotone(means: Mapping[int, float], bar: float) -> bool:
     """Whether every depth below the operating depth reaches the bar too."""
     return not short_depths(means, bar)
+
+
+def plausible_depths(
+    scores: Mapping[int, Floats], full: Floats, *, keep: float, base: float = 0.0, confidence: float = 0.95
+) -> tuple[int | None, ...]:
+    """The depths that may be the operating depth, None (the full model alone) first; empty below three seeds.
+
+    `scores` holds (seeds,) by depth, in the order of seeds that `full` has. A depth surely keeps the share where the
+    interval of what it has above the bar, paired by seed, lies above 0, and surely falls short where it lies below. The
+    operating depth is none that surely falls short, and none above one that surely keeps.
+    """
+    bars = base + keep * (full - base)
+    above = {depth: t_interval(values - bars, confidence=confidence) for depth, values in scores.items()}
+    known = {depth: interval for depth, interval in above.items() if interval is not None}
+    if not known:
+        return ()
+    sure = max((depth for depth, (low, _) in known.items() if is_above(low, 0.0)), default=None)
+    kept = [d for d, (_, high) in sorted(known.items()) if reaches(high, 0.0) and (sure is None or d >= sure)]
+    return (*([None] if sure is None else []), *kept)
 
 
 def depth_distribution(

@@ -10,7 +10,7 @@ import itertools
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,12 +21,24 @@ from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
 from frostline.executors import Executor, Outcome, cached_strategies
 from frostline.executors.local import LocalProcesses
+from frostline.prices import prices
+from frostline.protocols import (
+    Depth,
+    all_specs,
+    best_rate,
+    chosen_rates,
+    flat,
+    line_search_specs,
+    replicates,
+    search_specs,
+    units,
+)
 from frostline.records import Cost, Crash, CurveSpec, EpochRecord, Leg, Paused, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, default_workers, open_curve, pick_device, read_resolved
 from frostline.stack.load import count_trained
 from frostline.store import Store
-from frostline.strategies import Freeze, Full, Strategy, parse
+from frostline.strategies import Freeze, Full
 
 Rerun = Literal["only-missing", "always", "never"]
 
@@ -48,19 +60,12 @@ class AllCrashedError(FrostlineError):
     exit_code = EXIT_CRASHED_RUNS
 
 
-def units(spec: RunSpec, n_layers: int) -> float:
-    """Cost of a run in layer-forwards of one row: 3 a trained layer, 1 a frozen one that is not cached."""
-    strategy = parse(spec.strategy)
-    n_frozen = strategy.n_frozen if isinstance(strategy, Freeze) else 0
-    below = 0 if spec.is_cached else n_frozen
-    # A little for the head and what every run pays, so that a head-only run is not free.
-    return spec.epochs * (below + 3 * (n_layers - n_frozen) + 0.1)
-
-
 def label(spec: RunSpec) -> str:
     """What a run is called while it runs."""
     if spec.role == "line_search":
         return f"line search {spec.learning_rate:g}"
+    if spec.role == "tuning":
+        return f"{spec.strategy} at rate {spec.learning_rate:g}"
     return f"{spec.strategy} seed {spec.seed}"
 
 
@@ -100,6 +105,8 @@ class Sweep:
     """begun before they were asked for"""
     _held: dict[str, Outcome] = field(default_factory=dict)
     """what came of those that have ended"""
+    _parted: set[str] = field(default_factory=set)
+    """left in this call"""
 
     @property
     def counts(self) -> RunCounts:
@@ -119,12 +126,7 @@ class Sweep:
                 asks for it, and otherwise dropped, so that what is stored does not depend on who was faster.
         """
         found = {spec.key: result for spec in specs if (result := self._stored(spec)) is not None}
-        for path, reason in self.store.damaged.items():
-            self.progress.note(f"not used: {reason}; {path.name} is run again")
-        self.store.damaged.clear()
-        missing = [spec for spec in specs if spec.key not in found]
-        if missing and self.rerun == "never":
-            raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
+        missing = self._missing(specs, found)
         self.n_reused += len(found)
         self.progress.drop(sum(units(result.spec, self.n_layers) for result in found.values()), len(found))
         for outcome in self._outcomes(missing, lambda: guess(found.values())):
@@ -136,18 +138,43 @@ class Sweep:
 
     def run_until(self, specs: Sequence[RunSpec], n_steps: int) -> dict[str, Paused]:
         """What runs have come to after so many steps, by key; they are left there and go on if they are asked for."""
-        found = {spec.key: left for spec in specs if (left := self.store.get_paused(spec.key, n_steps)) is not None}
+        found = {spec.key: left for spec in specs if (left := self._stored_part(spec, n_steps)) is not None}
+        missing = self._missing(specs, found)
+        for outcome in self._outcomes(missing, list, until=n_steps):
+            if isinstance(outcome, Crash):
+                self._note_crash(outcome)
+                continue
+            seconds = outcome.seconds if isinstance(outcome, Paused) else outcome.cost.seconds
+            part = Paused(
+                spec=outcome.spec, n_steps=n_steps, metrics=outcome.metrics, score=outcome.score, seconds=seconds
+            )
+            self.store.put_paused(part)
+            self._parted.add(part.key)
+            self.progress.run_stopped(label(part.spec))
+            found[part.key] = part
+        return found
+
+    def forget(self, specs: Sequence[RunSpec]) -> None:
+        """Takes away what runs that were left would go on from; what they had come to stays known."""
+        for spec in specs:
+            self.store.checkpoint_path(spec.key).unlink(missing_ok=True)
+
+    def _stored_part(self, spec: RunSpec, n_steps: int) -> Paused | None:
+        """What a run is known to have come to; where all is to be done again, in this call alone."""
+        if self.rerun == "always" and spec.key not in self._parted:
+            self.forget([spec])
+            return None
+        return self.store.get_paused(spec.key, n_steps)
+
+    def _missing(self, specs: Sequence[RunSpec], found: Mapping[str, object]) -> list[RunSpec]:
+        """The runs that are to be done; a UsageError where that is forbidden."""
+        for path, reason in self.store.damaged.items():
+            self.progress.note(f"not used: {reason}; {path.name} is run again")
+        self.store.damaged.clear()
         missing = [spec for spec in specs if spec.key not in found]
         if missing and self.rerun == "never":
             raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
-        for outcome in self._outcomes(missing, list, until=n_steps):
-            if isinstance(outcome, Paused):
-                self.store.put_paused(outcome)
-                found[outcome.key] = outcome
-                self.progress.run_stopped(label(outcome.spec))
-            elif isinstance(outcome, Crash):
-                self._note_crash(outcome)
-        return found
+        return missing
 
     def _stored(self, spec: RunSpec) -> RunResult | None:
         """What the store has, unless all is to be done again."""
@@ -222,9 +249,9 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
             progress.note(line)
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(all_specs(resolved))
-        tried, rate = _line_search(sweep, resolved, functools.partial(_at_leading_rate, resolved))
-        groups = replicates(resolved, rate)
-        results = sweep.run(_flat(groups))
+        tried, rates = _search(sweep, resolved, functools.partial(_at_leading_rate, resolved))
+        groups = replicates(resolved, rates)
+        results = sweep.run(flat(groups))
     return _assembled(sweep, resolved, tried, groups, results, time.monotonic() - began)
 
 
@@ -240,7 +267,7 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
     with make_executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(line_search_specs(resolved))
-        return _line_search(sweep, resolved)[1]
+        return _search(sweep, resolved)[1][None]
 
 
 def finished_searches(opened: Opened) -> list[list[RunResult]]:
@@ -268,32 +295,24 @@ def workers(request: CurveSpec, options: SweepOptions) -> int:
     return check_between("workers", options.n_workers, 1, 1024)
 
 
-def best_rate(searched: Collection[RunResult]) -> float:
-    """The rate of the best score; of equal ones, the lowest."""
-    return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
-
-
-def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
-    """The runs of the line search; none where a single rate was given."""
-    rates = resolved.asked.learning_rates
-    if len(rates) == 1:
-        return []
-    return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
-
-
-def all_specs(resolved: ResolvedCurve, rate: float | None = None) -> list[RunSpec]:
-    """All runs of a curve; a rate which the line search has yet to choose (None) does not change their cost."""
-    groups = replicates(resolved, resolved.asked.learning_rates[0] if rate is None else rate)
-    return [*line_search_specs(resolved), *_flat(groups)]
-
-
-def replicates(resolved: ResolvedCurve, rate: float) -> dict[int | None, list[RunSpec]]:
-    """The runs of the curve: the full model (None) and each depth, one a seed, the costliest first."""
-    groups: dict[int | None, list[RunSpec]] = {}
-    for depth in (None, *resolved.depths):
-        spec = spec_at(resolved, Full() if depth is None else Freeze(depth), rate)
-        groups[depth] = [spec.replace(seed=seed) for seed in resolved.asked.seeds]
-    return groups
+def _search(
+    sweep: Sweep, resolved: ResolvedCurve, guess: Guess = lambda _: ()
+) -> tuple[list[TriedRate], dict[Depth, float]]:
+    """What was tried for the full model, and the rate chosen for each depth."""
+    groups = search_specs(resolved)
+    results = sweep.run(flat(groups), guess) if groups else {}
+    rates = chosen_rates(resolved, results)
+    if None not in rates:
+        raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
+    tried = [
+        TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
+        for s in groups.get(None, [])
+    ]
+    if groups:
+        said = ", ".join(f"{name_of(depth)} {rate:g}" for depth, rate in rates.items())
+        is_one = resolved.asked.protocol == "paper"
+        sweep.progress.note(f"the line search chose the rate{f' {rates[None]:g}' if is_one else f's: {said}'}")
+    return tried, rates
 
 
 def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -> list[RunSpec]:
@@ -301,42 +320,21 @@ def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -
 
     Not those of a depth: one that is stopped while it computes what the frozen layers put out would have to begin anew.
     """
-    return replicates(resolved, best_rate(searched))[None] if searched else []
+    if not searched or resolved.asked.protocol != "paper":
+        return []
+    return replicates(resolved, {None: best_rate(searched)})[None]
 
 
-def _flat(groups: dict[int | None, list[RunSpec]]) -> list[RunSpec]:
-    return [spec for specs in groups.values() for spec in specs]
-
-
-def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
-    """The run of one strategy at one rate, with the first seed."""
-    # The embeddings alone cost nothing to compute again: keeping their output would not pay.
-    is_cached = resolved.is_cached and strategy not in (Full(), Freeze(0))
-    dtype = resolved.asked.cache_dtype if is_cached else resolved.base.cache_dtype
-    return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
-
-
-def _line_search(sweep: Sweep, resolved: ResolvedCurve, guess: Guess = lambda _: ()) -> tuple[list[TriedRate], float]:
-    specs = line_search_specs(resolved)
-    if not specs:
-        return [], resolved.asked.learning_rates[0]
-    results = sweep.run(specs, guess)
-    tried = [
-        TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
-        for s in specs
-    ]
-    if not results:
-        raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
-    best = best_rate(list(results.values()))
-    sweep.progress.note(f"the line search chose the rate {best:g}")
-    return tried, best
+def name_of(depth: Depth) -> str:
+    """What a depth is called while it runs."""
+    return (Full() if depth is None else Freeze(depth)).name
 
 
 def _assembled(
     sweep: Sweep,
     resolved: ResolvedCurve,
     tried: list[TriedRate],
-    groups: dict[int | None, list[RunSpec]],
+    groups: dict[Depth, list[RunSpec]],
     results: dict[str, RunResult],
     wall_seconds: float,
 ) -> Curve:
@@ -346,7 +344,7 @@ def _assembled(
     }
     if not results:
         raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
-    searched = [r for s in line_search_specs(resolved) if (r := sweep.store.get(s.key)) is not None]
+    searched = [r for s in flat(search_specs(resolved)) if (r := sweep.store.get(s.key)) is not None]
     costs = [result.cost for result in (*searched, *results.values())]
     return build_curve(
         request=resolved.asked,
@@ -355,6 +353,7 @@ def _assembled(
         line_search=tried,
         cost=summed(costs, wall_seconds),
         runs=sweep.counts,
+        extra_warnings=list(prices(sweep.store, resolved, groups)),
     )
 
 
@@ -377,8 +376,7 @@ def plan_lines(opened: Opened) -> list[str]:
         f"{spec.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {spec.task.metric}",
     ]
     for depth, trained in counts.items():
-        name = (Full() if depth is None else Freeze(depth)).name
-        lines.append(f"{name}: trains {trained:,} ({trained / counts[None]:.1%})")
+        lines.append(f"{name_of(depth)}: trains {trained:,} ({trained / counts[None]:.1%})")
     cached = (
         f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
     )

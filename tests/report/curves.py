@@ -71,6 +71,7 @@ def point(
         peak_bytes=412_000_000,
         n_failed=len(scores) - len(good),
         mean_without_failed=statistics.fmean(good) if good else None,
+        expected_best=tuple(sorted(scores)),
     )
 
 
@@ -81,7 +82,13 @@ def operating_point(
     own = full.ratio if scale == "ratio" else full.ratio_above_chance
     if own is None:
         return OperatingPoint(
-            keep=keep, scale=scale, n_frozen=None, trained_layers=None, distribution=(), is_monotone=True
+            keep=keep,
+            scale=scale,
+            n_frozen=None,
+            trained_layers=None,
+            distribution=(),
+            plausible=(),
+            is_monotone=True,
         )
     kept = [(p, p.ratio if scale == "ratio" else p.ratio_above_chance) for p in points]
     deep_enough = [p for p, share in kept if share is not None and share >= keep]
@@ -93,6 +100,7 @@ def operating_point(
         n_frozen=best.n_frozen if best else None,
         trained_layers=best.trained_layers if best else n_layers,
         distribution=shares,
+        plausible=(None, 3, 4),
         is_monotone=True,
     )
 

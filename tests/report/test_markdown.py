@@ -80,7 +80,7 @@ def test_the_page_has_everything() -> None:
         "## How it was run",
     ]
     assert "keeps 95.9% [93.6, 98.3] of the full score" in page
-    assert rendered_table(page, 1)[1] == ["90%", "the full score", "4", "2", "4: 88%, 3: 12%"]
+    assert rendered_table(page, 1)[1] == ["90%", "the full score", "4", "2", "full, 3–4", "4: 88%, 3: 12%"]
     assert rendered_table(page, 2)[1:] == [["1e-5", "0.741"], ["5e-5", "0.784"]]
     assert "- mind the gap\n" in page
     assert "- time: 3 min 12 s for this call\n" in page

@@ -194,6 +194,7 @@ def _point(n_frozen: int | None, group: Replicates, frame: _Frame) -> Point:
         peak_bytes=_largest([result.cost.peak_bytes for result in results]),
         n_failed=len(scores) - len(succeeded),
         mean_without_failed=_mean(succeeded),
+        expected_best=stats.expected_best(scores),
     )
 
 
@@ -256,7 +257,13 @@ def _operating_point(keep: float, scale: Scale, points: Sequence[Point], frame: 
     base = frame.base(scale)
     if frame.full_mean is None or not stats.is_above(frame.full_mean, base):
         return OperatingPoint(
-            keep=keep, scale=scale, n_frozen=None, trained_layers=None, distribution=(), is_monotone=True
+            keep=keep,
+            scale=scale,
+            n_frozen=None,
+            trained_layers=None,
+            distribution=(),
+            plausible=(),
+            is_monotone=True,
         )
     bar, means = stats.bar_of(keep, frame.full_mean, base), means_by_depth(points)
     n_frozen = stats.operating_depth(means, bar)
@@ -266,21 +273,29 @@ def _operating_point(keep: float, scale: Scale, points: Sequence[Point], frame: 
         n_frozen=n_frozen,
         trained_layers=frame.n_layers - (n_frozen or 0),
         distribution=_distribution(keep, base, points, frame),
+        plausible=_plausible(keep, base, points, frame),
         is_monotone=stats.is_monotone(means, bar),
     )
 
 
 def _distribution(keep: float, base: float, points: Sequence[Point], frame: _Frame) -> tuple[DepthShare, ...]:
     """Shares over the resampled seeds that finished everywhere; empty where there is no such seed."""
+    scores, full = _on_common_seeds(points, frame)
+    if not len(full):
+        return ()
+    rng = np.random.default_rng(_RESAMPLING_SEED)
+    shares = stats.depth_distribution(scores, full, keep=keep, base=base, rng=rng)
+    return tuple(DepthShare(n_frozen=depth, share=share) for depth, share in shares.items())
+
+
+def _plausible(keep: float, base: float, points: Sequence[Point], frame: _Frame) -> tuple[int | None, ...]:
+    scores, full = _on_common_seeds(points, frame)
+    return stats.plausible_depths(scores, full, keep=keep, base=base)
+
+
+def _on_common_seeds(points: Sequence[Point], frame: _Frame) -> tuple[dict[int, stats.Floats], stats.Floats]:
+    """Scores by depth and the full model's, (seeds,) each, of the seeds that finished everywhere."""
     by_depth = {point.n_frozen: dict(zip(point.seeds, point.scores, strict=True)) for point in points if point.seeds}
     seeds = [seed for seed in frame.full if all(seed in scores for scores in by_depth.values())]
-    if not seeds:
-        return ()
-    shares = stats.depth_distribution(
-        {depth: np.array([scores[seed] for seed in seeds]) for depth, scores in by_depth.items() if depth is not None},
-        np.array([frame.full[seed] for seed in seeds]),
-        keep=keep,
-        base=base,
-        rng=np.random.default_rng(_RESAMPLING_SEED),
-    )
-    return tuple(DepthShare(n_frozen=depth, share=share) for depth, share in shares.items())
+    scores = {d: np.array([scores[s] for s in seeds]) for d, scores in by_depth.items() if d is not None}
+    return scores, np.array([frame.full[seed] for seed in seeds])

@@ -75,6 +75,8 @@ class Point(Record):
     """runs that ended at or below chance"""
     mean_without_failed: float | None
     """mean score of the others; None when all failed"""
+    expected_best: tuple[float, ...]
+    """expected best score of 1, 2, … of its runs, on this dev set"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,8 @@ class OperatingPoint(Record):
     """layers left to train; None where the scale means nothing here"""
     distribution: tuple[DepthShare, ...]
     """where it falls when the seeds are resampled; shares sum to 1"""
+    plausible: tuple[int | None, ...]
+    """depths that are not ruled out (95%), None (only the full model) first; empty below three seeds"""
     is_monotone: bool
     """no shallower cut falls short of the share"""
 

@@ -95,6 +95,19 @@ def distribution(shares: tuple[DepthShare, ...]) -> str:
     return ", ".join(said) or text.DASH
 
 
+def depths(plausible: tuple[int | None, ...]) -> str:
+    """Depths in short: `full, 3–5`."""
+    numbers = [number for number in plausible if number is not None]
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    return ", ".join([*(["full"] if None in plausible else []), *said]) or text.DASH
+
+
 def remarks(curve: Curve) -> list[str]:
     """The curve's warnings, one line each."""
     return [text.one_line(warning, 1000) for warning in curve.warnings]
@@ -124,8 +137,12 @@ INTERVALS_NOTE = (
 
 def _rate_source(curve: Curve) -> str:
     n_tried = len(curve.line_search)
+    if not n_tried:
+        return "given"
+    if curve.protocol == "tuned":
+        return f"the full model's, best of {n_tried} on rows held out of train"
     is_race = any(tried.share < 1 for tried in curve.line_search)
-    return f"best of {n_tried} in {'a race' if is_race else 'the line search'}" if n_tried else "given"
+    return f"best of {n_tried} in {'a race' if is_race else 'the line search'}"
 
 
 def _metric(curve: Curve) -> str:

@@ -74,7 +74,7 @@ def operating_table(curve: Curve) -> Table:
     words = ("of", "frozen, when seeds are resampled")
     return Table(
         title="Operating points: fewest trained layers, of those tried, that keep a share",
-        headers=("keep", words[0], "frozen", "trained layers", words[1]),
+        headers=("keep", words[0], "frozen", "trained layers", "95% set", words[1]),
         rows=tuple(_operating_row(asked) for asked in curve.operating_points),
         left=frozenset(words),
     )
@@ -95,7 +95,8 @@ def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:
     frozen = text.DASH if asked.trained_layers is None else sentences.depth(asked.n_frozen)
     trained = text.DASH if asked.trained_layers is None else str(asked.trained_layers)
     scale = sentences.SCALE_WORDS[asked.scale]
-    return text.keep_share(asked.keep), scale, frozen, trained, sentences.distribution(asked.distribution)
+    shares = sentences.distribution(asked.distribution)
+    return text.keep_share(asked.keep), scale, frozen, trained, sentences.depths(asked.plausible), shares
 
 
 def _point_table(curve: Curve, title: str, cells: dict[str, Cell]) -> Table:

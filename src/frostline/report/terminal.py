@@ -27,6 +27,7 @@ _NARROW_HEADS = {
     "trained layers": "trained\nlayers",
     "trained parameters": "trained\nparameters",
     "95% interval": "95%\ninterval",
+    "95% set": "95%\nset",
     "with examples": "with\nexamples",
     "minus full": "minus\nfull",
     "interval of it": "95%\ninterval",

@@ -4,6 +4,7 @@ from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.files import read_columns, read_objects
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
 from frostline.tasks.memory import write_rows
+from frostline.tasks.split import hold_out
 from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "TaskData",
     "TaskOptions",
     "demo_model_folder",
+    "hold_out",
     "known",
     "load",
     "metrics_of",

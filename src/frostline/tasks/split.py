@@ -13,6 +13,10 @@ from frostline.keys import derived_seed
 from frostline.records import Kind
 from frostline.tasks.task import Labels, Rows
 
+HELD_OUT = 0.1
+"""Share of the training rows that a rate is chosen on."""
+LEAST_HELD_OUT = 50
+
 _SEED = 0
 
 
@@ -38,6 +42,13 @@ def cut_dev(rows: Rows, kind: Kind, share: float) -> tuple[Rows, Rows]:
     order = _order(rows, kind, "cut")
     n_dev = min(max(round(share * len(rows)), 1), len(rows) - 1)
     return rows.take(order[n_dev:]), rows.take(order[:n_dev])
+
+
+def hold_out(labels: Labels, kind: Kind) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of the rows that stay to train on, and of a tenth (50 at least, half at most) to choose a rate on."""
+    order = stratified_order(labels, kind, np.random.default_rng(derived_seed(_SEED, "tasks/hold out")))
+    n_held = min(max(round(HELD_OUT * len(labels)), LEAST_HELD_OUT), len(labels) // 2)
+    return np.sort(order[n_held:]), np.sort(order[:n_held])
 
 
 def sample(rows: Rows, kind: Kind, purpose: str, n_most: int | None) -> Rows:

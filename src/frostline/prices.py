@@ -1,0 +1,41 @@
+"""What a rate of its own is worth at a depth, where a store holds the runs of both protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from frostline import stats
+from frostline.protocols import Depth, chosen_rates, flat, replicates, search_specs
+from frostline.records import ResolvedCurve, RunResult, RunSpec
+from frostline.resolve import read_resolved
+from frostline.store import Store
+
+
+def prices(store: Store, resolved: ResolvedCurve, groups: Mapping[Depth, Sequence[RunSpec]]) -> Iterator[str]:
+    """What a rate of its own is worth at each depth, where the store holds the runs of the other protocol too."""
+    for path in sorted(store.spec_path("curve", "*").parent.glob("curve-*.json")):
+        other = read_resolved(path)
+        searched = {s.key: r for s in flat(search_specs(other)) if (r := store.get(s.key)) is not None}
+        if other.asked.protocol == resolved.asked.protocol or not searched:
+            continue
+        theirs = replicates(other, chosen_rates(other, searched))
+        for depth in groups.keys() & theirs.keys() - {None}:
+            pairs = _pairs(store, groups[depth], theirs[depth])
+            if pairs and groups[depth][0].learning_rate != theirs[depth][0].learning_rate:
+                yield _price(depth, pairs, is_own_first=resolved.asked.protocol == "tuned")
+
+
+def _pairs(store: Store, ours: Sequence[RunSpec], theirs: Sequence[RunSpec]) -> list[tuple[RunResult, RunResult]]:
+    """Results with one seed that differ in nothing but the rate."""
+    others = {spec.replace(learning_rate=0.0).key: spec for spec in theirs}
+    found = [(store.get(s.key), store.get(o.key)) for s in ours if (o := others.get(s.replace(learning_rate=0.0).key))]
+    return [(one, other) for one, other in found if one is not None and other is not None]
+
+
+def _price(depth: Depth, pairs: Sequence[tuple[RunResult, RunResult]], *, is_own_first: bool) -> str:
+    own, reused = zip(*(pair if is_own_first else pair[::-1] for pair in pairs), strict=True)
+    gain = stats.mean([result.score for result in own]) - stats.mean([result.score for result in reused])
+    rates = f"{own[0].spec.learning_rate:g} instead of the full model's {reused[0].spec.learning_rate:g}"
+    return (
+        f"n_frozen {depth}: a rate of its own, {rates}, moves the score by {gain:+.4f} ({len(pairs)} seeds in common)"
+    )

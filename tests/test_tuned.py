@@ -1,0 +1,112 @@
+"""Protocol `tuned`: a rate for each depth, chosen on rows held out of train, reported on dev."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commands import Finished, Toy, frostline, runs_in
+from frostline import tasks
+from frostline.protocols import TUNED_RATES
+from frostline.records import RunResult
+from frostline.run import Runner
+from frostline.testing import make_spec
+
+RATES = "1e-3,1e-2"
+SETTINGS = ("--epochs", "1", "--batch-size", "8", "--seeds", "2", "--frozen", "2-3", "--json", "--workers", "2")
+
+
+def curve_of(toy: Toy, *more: str) -> tuple[str, ...]:
+    """A small curve on the toy task."""
+    return ("curve", str(toy.model), str(toy.train), "--dev", str(toy.dev), *SETTINGS, *more)
+
+
+@pytest.fixture(scope="module")
+def tuned(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A curve under it."""
+    return frostline(*curve_of(toy, "--protocol", "tuned", "--lrs", RATES), out=tmp_path_factory.mktemp("tuned") / "o")
+
+
+@given(n_rows=st.integers(2, 2000), share=st.floats(0.1, 0.9))
+def test_a_tenth_is_held_out_fifty_rows_at_least_and_half_at_most(n_rows: int, share: float) -> None:
+    labels = (np.arange(n_rows) < share * n_rows).astype(np.int64)
+    kept, held = tasks.hold_out(labels, "classification")
+    assert sorted([*kept, *held]) == list(range(n_rows))
+    assert len(held) == min(max(round(0.1 * n_rows), 50), n_rows // 2)
+    assert abs(labels[held].sum() - len(held) * labels.mean()) <= 1, "the classes in their shares"
+    assert np.array_equal(tasks.hold_out(labels, "classification")[1], held)
+
+
+def tuning_run(toy: Toy, file: Path) -> RunResult:
+    """A run that chooses a rate, on this file."""
+    return Runner().run(make_spec(toy.model, file, layout="packed", role="tuning", strategy="freeze:1", is_cached=True))
+
+
+def with_other_text(toy: Toy, file: Path, row: int) -> Path:
+    """The training file with another text in one row."""
+    with toy.train.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    column = next(name for name in rows[0] if name != "label")
+    rows[row][column] = rows[row - 1][column] + " " + rows[row - 2][column]
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+def test_what_is_held_out_is_scored_and_does_not_train(toy: Toy, tmp_path: Path) -> None:
+    plain = tuning_run(toy, toy.train)
+    held = plain.predictions.rows.array()
+    data = tasks.load(plain.spec.task)
+    kept_rows, held_rows = tasks.hold_out(data.train.labels, "classification")
+    assert np.array_equal(held, data.train.ids[held_rows])
+    assert (plain.n_train, plain.n_dev) == (len(kept_rows), len(held_rows))
+    other = tuning_run(toy, with_other_text(toy, tmp_path / "held.csv", int(held[3])))
+    assert [epoch.train_loss for epoch in other.epochs] == pytest.approx([e.train_loss for e in plain.epochs], abs=1e-6)
+    assert other.predictions.outputs != plain.predictions.outputs
+    kept = int(data.train.ids[kept_rows[3]])
+    twin = tuning_run(toy, with_other_text(toy, tmp_path / "kept.csv", kept))
+    assert abs(twin.epochs[-1].train_loss - plain.epochs[-1].train_loss) > 1e-5
+
+
+def test_each_depth_has_the_rate_that_was_best_on_held_out_rows(tuned: Finished) -> None:
+    assert tuned.code == 0, tuned.stderr
+    runs = runs_in(tuned.out).values()
+    for point in (tuned.json["full"], *tuned.json["points"]):
+        strategy = "full" if point["n_frozen"] is None else f"freeze:{point['n_frozen']}"
+        tried = [r for r in runs if r.spec.role == "tuning" and r.spec.strategy == strategy]
+        assert len(tried) == 2
+        best = max(tried, key=lambda result: (result.score, -result.spec.learning_rate))
+        assert point["learning_rate"] == best.spec.learning_rate
+        replicates = [r for r in runs if r.spec.role == "replicate" and r.spec.strategy == strategy]
+        assert {r.spec.learning_rate for r in replicates} == {best.spec.learning_rate}
+        assert {r.n_dev for r in replicates} == {24}, "reported on dev"
+        assert {r.n_train for r in replicates} == {72}, "trained on all of train"
+        assert {r.n_dev for r in tried} == {36}
+
+
+def test_no_word_of_a_rate_selected_on_dev(tuned: Finished) -> None:
+    assert not any("selected on the dev set" in warning for warning in tuned.json["warnings"])
+
+
+def test_the_price_of_one_rate_for_all_is_told_where_both_protocols_are_there(toy: Toy, tuned: Finished) -> None:
+    paper = frostline(*curve_of(toy, "--lrs", RATES), out=tuned.out)
+    assert paper.code == 0, paper.stderr
+    rates = {point["n_frozen"]: point["learning_rate"] for point in tuned.json["points"]}
+    differ = [depth for depth, rate in rates.items() if rate != paper.json["learning_rate"]]
+    told = [warning for warning in paper.json["warnings"] if "a rate of its own" in warning]
+    assert len(told) == len(differ)
+    for depth, line in zip(differ, told, strict=True):
+        assert line.startswith(f"n_frozen {depth}: a rate of its own, {rates[depth]:g} instead of the full model's")
+
+
+def test_without_rates_a_wider_line_is_searched_and_wider_still_for_shallow_tails(toy: Toy, tmp_path: Path) -> None:
+    told = frostline(*curve_of(toy, "--protocol", "tuned", "--dry-run"), out=tmp_path / "out")
+    assert told.code == 0, told.stderr
+    assert told.json["runs"] == 5 + 2 * len(TUNED_RATES) + 3 * 2
