@@ -51,7 +51,6 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "unknown protocol": ((*CURVE, "--protocol", "papr"), ("--protocol", "'papr'", "'paper'")),
     "unknown device": ((*CURVE, "--device", "gpu"), ("--device", "'gpu'", "'cuda'")),
     "unknown rerun": ((*CURVE, "--rerun", "some"), ("--rerun", "'some'", "'only-missing'")),
-    "a protocol to come": ((*CURVE, "--protocol", "tuned"), ("'tuned'", "known: paper")),
     "unknown choice": ((*CURVE, "--scale", "rato"), ("--scale", "rato", "ratio_above_chance")),
     "unknown task": (("curve", "MODEL", "sts2"), ("unknown task 'sts2'", "cola", "Did you mean 'stsb'?")),
     "missing file": (("curve", "MODEL", "TMP/none.csv"), ("there is no file or folder", "none.csv")),

@@ -138,13 +138,13 @@ def test_the_answer_comes_first_and_the_warnings_are_all_there() -> None:
 def test_operating_points_with_their_distribution() -> None:
     rows = table(shown(make_curve(keeps=(0.9, 0.975)), 100), "Operating points")
     assert rows == [
-        ["90%", "the full score", "4", "2", "4: 88%, 3: 12%"],
-        ["90%", "the full score above chance", "3", "3", "3: 88%, 3: 12%"],
-        ["97.5%", "the full score", "3", "3", "3: 88%, 3: 12%"],
-        ["97.5%", "the full score above chance", "full", "6", "full: 88%, 3: 12%"],
+        ["90%", "the full score", "4", "2", "full, 3–4", "4: 88%, 3: 12%"],
+        ["90%", "the full score above chance", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
+        ["97.5%", "the full score", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
+        ["97.5%", "the full score above chance", "full", "6", "full, 3–4", "full: 88%, 3: 12%"],
     ]
     null = make_curve({None: (-0.1, -0.1), 3: (0.1, 0.1)}, chance=0.0)
-    assert table(shown(null, 100), "Operating points")[0] == ["90%", "the full score", "–", "–", "–"]
+    assert table(shown(null, 100), "Operating points")[0] == ["90%", "the full score", "–", "–", "–", "–"]
 
 
 def test_names_of_any_kind() -> None:
