@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP := .venv/bin/pip --disable-pip-version-check
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench readme clean
 
 demo: $(INSTALLED)
 	.venv/bin/frostline demo
@@ -26,9 +26,14 @@ bench: $(INSTALLED)
 	.venv/bin/python -m bench.speed --data $(DATA)
 	.venv/bin/python -m bench.against_trainer --data $(DATA)
 
+# The README's numbers and pictures, from the demo's stored runs; the demo runs first where they are not there.
+readme: $(INSTALLED)
+	test -f runs/demo/plain-loop.json || .venv/bin/frostline demo
+	.venv/bin/python -m bench.readme runs/demo
+
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,test]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,test,tensorboard,mlflow]'
 	touch $@
 
 clean:

@@ -1,45 +1,50 @@
 """How often `find` is right, and what it costs: its own logic on simulated curves whose truth is known.
 
-    python -m bench.finding [--curves 2000] [--json]
+    python -m bench.finding [--curves 2000] [--runs OUT …] [--json]
 
 A curve is a mean score at each depth and noise around it; the search asks for scores one by one, as it asks for runs.
+`--runs`: out folders of finished curves, whose residuals are one kind of noise.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import math
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
+from bench.simulated import Draw, noises, percent, show
 from frostline import deciding, stats
 from frostline.deciding import Decision, Question
+from frostline.protocols import layer_forwards
 
 N_LAYERS = (6, 12, 24)
 KEEP = 0.9
 N_SEEDS = 5
-N_RATES = 5
-RACE = 1.5
-"""Full runs that a race of five rates takes: all to a sixth of their steps, two of them to a half."""
+RACE = deciding.race_cost(5)
+LINE_SEARCH = 5
+"""full runs of the whole curve's line search"""
+AT_THE_BAR = 1.0
+"""A depth as near as this, in deviations of its score, is within noise of the bar."""
 
-Means = dict[int | None, float]
-"""the true mean score by depth; None: the full model"""
+UNEVEN = math.log(3)
+"""Depths' deviations are up to three times, or down to a third of, the curve's: real ones differ as much."""
+
+Depth = int | None
+"""None: the full model"""
 
 
 @dataclass(frozen=True)
 class Truth:
     """A curve that is known."""
 
-    shape: str
-    means: Means
-    deviation: float
+    means: Mapping[Depth, float]
+    """the true mean score"""
+    deviations: Mapping[Depth, float]
     """of a score from seed to seed"""
     row_noise: float
     """standard deviation of a score over other dev rows"""
@@ -50,81 +55,88 @@ class Truth:
         return tuple(sorted(depth for depth in self.means if depth is not None))
 
     @property
-    def answer(self) -> int | None:
-        """The largest depth that keeps the share."""
-        depths = {depth: mean for depth, mean in self.means.items() if depth is not None}
-        full = self.means[None]
-        assert full is not None
-        return stats.operating_depth(depths, stats.bar_of(KEEP, full))
+    def bar(self) -> float:
+        """The score that keeps the share."""
+        return stats.bar_of(KEEP, self.means[None])
 
     @property
-    def distance(self) -> float:
-        """How far the nearest depth is from the bar, in deviations of a score."""
-        bar = stats.bar_of(KEEP, self.means[None])
-        return min(abs(self.means[depth] - bar) for depth in self.depths) / self.deviation
+    def answer(self) -> int | None:
+        """The largest depth that keeps the share."""
+        return stats.operating_depth({depth: self.means[depth] for depth in self.depths}, self.bar)
+
+    @property
+    def is_at_the_bar(self) -> bool:
+        """Whether a depth that matters to the answer is within noise of the bar."""
+        matter = [depth for depth in self.depths if self.answer is None or depth >= self.answer]
+        return any(abs(self.means[depth] - self.bar) < AT_THE_BAR * self.deviations[depth] for depth in matter)
+
+
+Shares = Callable[[float], float]
+"""the share of the full score by the share of layers that is frozen"""
+
+
+def _monotone(rng: np.random.Generator) -> Shares:
+    drop, power = rng.uniform(0.15, 0.5), rng.uniform(3, 9)
+    return lambda frozen: 1 - drop * frozen**power
+
+
+def _flat(rng: np.random.Generator) -> Shares:
+    drop = rng.uniform(0.0, 0.05)
+    return lambda frozen: 1 - drop * frozen
+
+
+def _dipping(rng: np.random.Generator) -> Shares:
+    """One stretch in the middle falls short of the bar, what is beside it does not."""
+    falling, start, depth = _monotone(rng), rng.uniform(0.5, 0.8), rng.uniform(0.8, 0.86)
+    return lambda frozen: min(depth, falling(frozen)) if start <= frozen < start + 0.15 else falling(frozen)
+
+
+def _better(rng: np.random.Generator) -> Shares:
+    """The frozen model is better until few layers train, as the paper found on SST-2."""
+    gain, drop = rng.uniform(0.005, 0.04), rng.uniform(0.15, 0.5)
+    return lambda frozen: 1 + gain * math.sin(math.pi * frozen) - drop * max(0.0, frozen - 0.7) / 0.3
+
+
+SHAPES: dict[str, Callable[[np.random.Generator], Shares]] = {
+    "monotone": _monotone,
+    "flat": _flat,
+    "dipping": _dipping,
+    "better": _better,
+}
 
 
 def draw(shape: str, rng: np.random.Generator) -> Truth:
     """A curve of a shape: how high, how steep and how noisy is drawn."""
     n_layers = int(rng.choice(N_LAYERS))
-    full = rng.uniform(0.6, 0.95)
+    full, share = rng.uniform(0.6, 0.95), SHAPES[shape](rng)
     depths = range(n_layers // 2, n_layers + 1)
-    means: Means = {None: full, **{depth: full * _share(shape, depth, n_layers, rng) for depth in depths}}
-    if shape == "dipping":
-        _dip(means, n_layers, rng)
     deviation = float(rng.choice([0.004, 0.008, 0.016]))
-    # What is known of GLUE: a score varies from seed to seed about half to once as much as over other dev rows.
-    return Truth(shape, means, deviation, deviation * rng.uniform(1.0, 2.5))
-
-
-SHAPES = ("monotone", "flat", "dipping", "better")
-
-
-def _share(shape: str, depth: int, n_layers: int, rng: np.random.Generator) -> float:
-    """The share of the full score that a depth keeps."""
-    frozen = depth / n_layers
-    if shape == "flat":
-        return 1 - 0.03 * frozen
-    if shape == "better":
-        return 1 + 0.03 * math.sin(math.pi * frozen) - 0.35 * max(0.0, frozen - 0.85) / 0.15 * rng.uniform(0.9, 1.1)
-    return 1 - rng.uniform(0.3, 0.4) * frozen**6
-
-
-def _dip(means: Means, n_layers: int, rng: np.random.Generator) -> None:
-    """One depth in the middle falls short of the bar, those beside it do not."""
-    depth = int(rng.integers(n_layers // 2, n_layers - 1))
-    means[depth] = means[None] * rng.uniform(0.8, 0.86)
-
-
-Noise = Callable[[np.random.Generator, float], float]
-"""draws one deviation of a score, of a standard deviation"""
-
-NOISES: dict[str, Noise] = {
-    "gaussian": lambda rng, deviation: float(rng.normal(0.0, deviation)),
-    "skewed": lambda rng, deviation: float(deviation * (1.0 - rng.exponential())),
-}
-
-
-def costs(n_layers: int, depths: tuple[int, ...]) -> dict[int | None, float]:
-    """Of one run in full runs, as the cost model has it."""
-    units = {depth: 3 * (n_layers - depth) + 0.1 for depth in depths}
-    return {None: 1.0, **{depth: cost / (3 * n_layers + 0.1) for depth, cost in units.items()}}
-
-
-def searched(truth: Truth, rng: np.random.Generator, noise: Noise) -> tuple[Decision, float, float]:
-    """What the search says, what it spent and what the whole curve would have cost, in full runs."""
-    n_layers = max(truth.depths)
-    by_run = costs(n_layers, truth.depths)
-    whole = N_RATES + N_SEEDS * sum(by_run.values())
-    question = Question(
-        keep=KEEP, seeds=tuple(range(N_SEEDS)), depths=truth.depths, costs=by_run, budget=whole / 2 - RACE
+    return Truth(
+        means={None: full, **{depth: full * share(depth / n_layers) for depth in depths}},
+        deviations={depth: deviation * math.exp(rng.uniform(-UNEVEN, UNEVEN)) for depth in (None, *depths)},
+        row_noise=deviation * rng.uniform(0.7, 2.5),
     )
-    scores: dict[int | None, dict[int, float | None]] = {}
+
+
+def costs(depths: tuple[int, ...]) -> dict[Depth, float]:
+    """Of one run in full runs, as the cost model has it; the deepest cut freezes all layers."""
+    n_layers = max(depths)
+    of_full = layer_forwards(n_layers)
+    return {None: 1.0, **{depth: layer_forwards(n_layers - depth) / of_full for depth in depths}}
+
+
+def searched(truth: Truth, rng: np.random.Generator, noise: Draw) -> tuple[Decision, float]:
+    """What the search says, and the share of the whole curve's cost that it spent."""
+    by_run = costs(truth.depths)
+    whole = LINE_SEARCH + N_SEEDS * math.fsum(by_run.values())
+    seeds = tuple(range(N_SEEDS))
+    question = Question(keep=KEEP, seeds=seeds, depths=truth.depths, costs=by_run, budget=whole / 2, spent=RACE)
+    scores: dict[Depth, dict[int, float | None]] = {}
     while isinstance(step := deciding.next_step(question, scores, truth.row_noise**2), list):
-        for depth, seed in step:
-            scores.setdefault(depth, {})[seed] = truth.means[depth] + noise(rng, truth.deviation)
+        for (depth, seed), deviation in zip(step, noise(rng, len(step)), strict=True):
+            scores.setdefault(depth, {})[seed] = truth.means[depth] + truth.deviations[depth] * float(deviation)
     spent = question.cost([(depth, seed) for depth, by_seed in scores.items() for seed in by_seed])
-    return step, spent + RACE, whole
+    return step, (RACE + spent) / whole
 
 
 def is_near(truth: Truth, said: int | None) -> bool:
@@ -141,55 +153,68 @@ class Found:
     noise: str
     n_curves: int
     decided: float
-    right: float
+    right: float | None
     """of the decided"""
-    near: float
+    near: float | None
     """of the decided: right within one layer"""
-    decided_at_the_bar: float | None
-    """share decided where some depth is within one deviation of the bar; None where there is no such curve"""
+    open_near: float | None
+    """of the open: the estimate is right within one layer"""
+    open_at_the_bar: float | None
+    """of the curves with a depth within noise of the bar: said to be open"""
     cost: float
     """median share of the whole curve's cost"""
 
 
-def judged(shape: str, noise: str, n_curves: int, seed: int) -> Found:
+def judged(shape: str, name: str, noise: Draw, n_curves: int, seed: int) -> Found:
     """Many curves of a shape."""
-    rng = np.random.default_rng([seed, SHAPES.index(shape), list(NOISES).index(noise)])
+    rng = np.random.default_rng([seed, *shape.encode(), *name.encode()])
     truths = [draw(shape, rng) for _ in range(n_curves)]
-    outcomes = [(truth, *searched(truth, rng, NOISES[noise])) for truth in truths]
-    decided = [(truth, decision) for truth, decision, _, _ in outcomes if decision.is_decided]
-    close = [decision for truth, decision, _, _ in outcomes if truth.distance < 1]
+    ends = [(truth, *searched(truth, rng, noise)) for truth in truths]
+    decided = [(truth, end) for truth, end, _ in ends if end.is_decided]
+    unsure = [(truth, end) for truth, end, _ in ends if not end.is_decided]
     return Found(
         shape=shape,
-        noise=noise,
+        noise=name,
         n_curves=n_curves,
         decided=len(decided) / n_curves,
-        right=statistics.fmean(truth.answer == decision.n_frozen for truth, decision in decided),
-        near=statistics.fmean(is_near(truth, decision.n_frozen) for truth, decision in decided),
-        decided_at_the_bar=statistics.fmean(decision.is_decided for decision in close) if close else None,
-        cost=statistics.median(spent / whole for _, _, spent, whole in outcomes),
+        right=_share([truth.answer == end.n_frozen for truth, end in decided]),
+        near=_share([is_near(truth, end.n_frozen) for truth, end in decided]),
+        open_near=_share([is_near(truth, end.n_frozen) for truth, end in unsure]),
+        open_at_the_bar=_share([not end.is_decided for truth, end, _ in ends if truth.is_at_the_bar]),
+        cost=statistics.median(cost for _, _, cost in ends),
     )
+
+
+def _share(said: list[bool]) -> float | None:
+    return statistics.fmean(said) if said else None
+
+
+CELLS: dict[str, Callable[[Found], str]] = {
+    "noise": lambda one: one.noise,
+    "curve": lambda one: one.shape,
+    "decided": lambda one: percent(one.decided),
+    "of these right": lambda one: percent(one.right),
+    "within one layer": lambda one: percent(one.near),
+    "open: estimate within one layer": lambda one: percent(one.open_near),
+    "open where a depth is at the bar": lambda one: percent(one.open_at_the_bar),
+    "cost": lambda one: percent(one.cost),
+}
 
 
 def main() -> None:
     """A table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", type=int, default=2000)
+    parser.add_argument("--runs", type=Path, nargs="*", default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = [judged(shape, noise, asked.curves, asked.seed) for noise in NOISES for shape in SHAPES]
-    if asked.json:
-        json.dump([dataclasses.asdict(one) for one in found], sys.stdout, indent=2)
-        return
-    print("| noise | curve | decided | right | within one layer | decided at the bar | cost |")
-    print("|---|---|---|---|---|---|---|")
-    for one in found:
-        print("| " + " | ".join(_cells(one)) + " |")
-
-
-def _cells(found: Found) -> list[Any]:
-    shares = (found.decided, found.right, found.near, found.decided_at_the_bar, found.cost)
-    return [found.noise, found.shape, *("–" if share is None else f"{share:.1%}" for share in shares)]
+    found = [
+        judged(shape, name, noise, asked.curves, asked.seed)
+        for name, noise in noises(asked.runs).items()
+        for shape in SHAPES
+    ]
+    show(found, CELLS, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from frostline.circumstances import n_cores
-from frostline.executors.local import worker_variables
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+from frostline.executors.local import THREAD_VARIABLES, worker_variables
 
 Answer = dict[str, Any]
 
 
 def environment(cache: str, threads: int | None = None) -> dict[str, str]:
     """The variables of this process, with the prefix states in `cache`; threads as given, or as the command decides."""
-    plain = {name: value for name, value in os.environ.items() if name not in _THREAD_VARIABLES}
-    limits = {} if threads is None else dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    plain = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+    limits = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**plain, **limits, "FROSTLINE_CACHE": cache, "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -51,7 +51,7 @@ def main() -> None:
     bench = Bench(asked, arguments.out, has_whole=arguments.only != "small")
     found = bench.measured(has_scores=not arguments.no_scores)
     print(json.dumps(found, indent=2, allow_nan=False) if arguments.json else tables(found))
-    sys.exit(any(not kind["as_good"] for kind in found.get("scores", {}).values()))
+    sys.exit(not scores.all_as_good(found.get("scores", {})))
 
 
 def _arguments() -> argparse.Namespace:
@@ -103,7 +103,7 @@ class Bench:
         self._samples["growth"] = self._growth()
         self._keep()
         if has_scores:
-            self._samples["scores"] = self._scores()
+            self._samples["scores"] = scores.measured(self._asked, self._out)
         return self._keep()
 
     def _others(self, repetition: int) -> None:
@@ -152,11 +152,6 @@ class Bench:
     def _growth(self) -> dict[str, Any]:
         say("growth with rows and length")
         return {"rows": growth.by_rows(self._asked), "length": growth.by_length(self._asked)}
-
-    def _scores(self) -> dict[str, Any]:
-        ours = whole_command(self._asked, self._asked.sizes.scored, self._out / "scored")["points"]
-        trainer = scores.trainer_scores(self._asked)
-        return {kind: scores.compared(ours[kind]["scores"], trainer[kind]) for kind in KINDS}
 
     def _keep(self) -> Found:
         found = {

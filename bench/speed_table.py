@@ -31,7 +31,7 @@ def _blocks(found: Found) -> Iterator[str]:
     if "growth" in found:
         yield from _growth(found["growth"])
     if "scores" in found:
-        yield _scores(found["scores"], found["asked"]["scored"])
+        yield scores_table(found["scores"], found["asked"]["scored"])
 
 
 def _stated(found: Found) -> str:
@@ -159,9 +159,11 @@ def _growth(growth: Found) -> Iterator[str]:
     yield _table("Growth with workers: the small curve, s", ("workers", "time"), workers)
 
 
-def _scores(scores: Found, work: str) -> str:
+def scores_table(scores: Found, work: str) -> str:
+    """Scores beside Trainer's, each way that it is used."""
     rows = [
         (
+            way,
             kind,
             text.score(one["trainer"]),
             text.score(one["frostline"]),
@@ -169,11 +171,11 @@ def _scores(scores: Found, work: str) -> str:
             text.difference_interval(one["interval"]),
             "as good" if one["as_good"] else "WORSE",
         )
-        for kind, one in scores.items()
+        for way, by_kind in scores.items()
+        for kind, one in by_kind.items()
     ]
-    number = len(next(iter(scores.values()))["trainer_scores"])
-    title = f"Scores: accuracy on dev, mean of {number} seeds; {work} each, at one rate"
-    return _table(title, ("", "Trainer", "frostline", "ours − theirs", "95% interval", ""), rows)
+    title = f"Scores: accuracy on dev, mean of all seeds; {work}, at one rate"
+    return _table(title, ("", "", "theirs", "frostline", "ours − theirs", "95% interval", ""), rows, n_words=2)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -21,13 +21,13 @@ from bench.machine import Shape, multiplying, useful_operations
 from bench.processes import Answer, Inbox, answering
 from bench.workload import BATCH, MODEL
 from frostline import strategies
-from frostline.api import make_request
 from frostline.batches import Batch
 from frostline.loop import Descent, Training
 from frostline.protocols import spec_at
 from frostline.records import RunSpec
 from frostline.resolve import open_curve
 from frostline.run import Runner
+from frostline.settings import make_request
 from frostline.strategies import Freeze
 
 _WARM_UP = 3

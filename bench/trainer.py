@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from bench.workload import BATCH, FULL, MODEL
+from frostline.freezing import freeze
 from frostline.stack import Stack
 from frostline.stack.load import load_model, load_tokenizer
 from frostline.tasks import Rows, TaskData
@@ -33,11 +34,16 @@ def tokenised(rows: Rows, tokenizer: PreTrainedTokenizerBase, **options: Any) ->
     ]
 
 
-def frozen_model(kind: str, data: TaskData, tokenizer: PreTrainedTokenizerBase, head_seed: int) -> PreTrainedModel:
-    """The pretrained model with a new head; what a kind of run does not train has no gradient."""
+def frozen_model(
+    kind: str, data: TaskData, tokenizer: PreTrainedTokenizerBase, head_seed: int, *, in_eval: bool = False
+) -> PreTrainedModel:
+    """The pretrained model with a new head; what a kind of run does not train has no gradient, and may stay in eval."""
     model = load_model(MODEL, head_seed=head_seed, label_names=data.label_names, pad_token_id=tokenizer.pad_token_id)
-    stack = Stack(model)
     depth = kind.removeprefix("freeze:")
+    if in_eval:
+        freeze(model, int(depth))
+        return model
+    stack = Stack(model)
     stack.apply(stack.all_parameters if kind == FULL else stack.parameters_above(int(depth)))
     return model
 
@@ -73,10 +79,12 @@ def make_trainer(
     return trainer
 
 
-def trained_score(kind: str, data: TaskData, *, epochs: int, rate: float, seed: int, head_seed: int) -> float:
+def trained_score(
+    kind: str, data: TaskData, *, epochs: int, rate: float, seed: int, head_seed: int, in_eval: bool = False
+) -> float:
     """The accuracy on dev after a whole run of Trainer."""
     tokenizer = load_tokenizer(MODEL)
-    model = frozen_model(kind, data, tokenizer, head_seed)
+    model = frozen_model(kind, data, tokenizer, head_seed, in_eval=in_eval)
     train, dev = (tokenised(part, tokenizer) for part in (data.train, data.dev))
     n_steps = epochs * math.ceil(len(train) / BATCH)
     with tempfile.TemporaryDirectory() as folder:

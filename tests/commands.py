@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from frostline.executors import Executor, Outcome, cached_strategies
 from frostline.records import EpochRecord, RunResult, RunSpec
 from frostline.store import FolderIdentity, Store
 
@@ -167,3 +168,10 @@ class Told:
         with self._lock:
             self.epochs.setdefault(spec.key, []).append(record.epoch)
         self._at_epoch(spec, record)
+
+
+def run_all(executor: Executor, specs: Sequence[RunSpec], told: Told) -> list[Outcome]:
+    """One outcome a spec, as they end."""
+    for spec in specs:
+        executor.start(spec, told, cached_strategies(specs))
+    return [executor.outcome() for _ in specs]

@@ -20,6 +20,7 @@ from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.export import predict_file
 from frostline.resolve import default_out
+from frostline.settings import make_request, read_depths, read_rates, read_seeds
 from frostline.stack.load import describe, load_tokenizer
 from frostline.testing import make_rows
 
@@ -37,12 +38,12 @@ class TestReaders:
         ],
     )
     def test_depths(self, given: Any, wanted: tuple[int, ...]) -> None:
-        assert api.read_depths(given) == wanted
+        assert read_depths(given) == wanted
 
     @pytest.mark.parametrize("given", ["", "a", "1-", "-3", "1--2", "1;2", "1,,2", "3-1", "0,3-1", "1.5"])
     def test_what_is_no_depth(self, given: str) -> None:
         with pytest.raises(UsageError, match="frozen is"):
-            api.read_depths(given)
+            read_depths(given)
 
     @pytest.mark.parametrize(
         ("given", "wanted"),
@@ -56,29 +57,29 @@ class TestReaders:
         ],
     )
     def test_seeds(self, given: Any, wanted: tuple[int, ...]) -> None:
-        assert api.read_seeds(given) == wanted
+        assert read_seeds(given) == wanted
 
     @pytest.mark.parametrize("given", ["", "0", 0, -1, "-1", "a", "1.5", "1,b"])
     def test_what_is_no_seed(self, given: Any) -> None:
         with pytest.raises(UsageError, match="seeds is"):
-            api.read_seeds(given)
+            read_seeds(given)
 
     @pytest.mark.parametrize(
         ("given", "wanted"),
         [("1e-5,2e-5", (1e-5, 2e-5)), ("3e-4", (3e-4,)), (1e-3, (1e-3,)), ((1e-3, 2e-3), (1e-3, 2e-3))],
     )
     def test_rates(self, given: Any, wanted: tuple[float, ...]) -> None:
-        assert api.read_rates(given) == wanted
+        assert read_rates(given) == wanted
 
     @pytest.mark.parametrize("given", ["", "low", "1e-5,", "1e-5;2e-5"])
     def test_what_is_no_rate(self, given: str) -> None:
         with pytest.raises(UsageError, match="learning rates are"):
-            api.read_rates(given)
+            read_rates(given)
 
 
 class TestRequest:
     def make(self, toy: Toy, **settings: Any) -> Any:
-        return api.make_request(str(toy.model), str(toy.train), settings)
+        return make_request(str(toy.model), str(toy.train), settings)
 
     def test_settings_go_where_they_belong(self, toy: Toy, tmp_path: Path) -> None:
         request, options = self.make(
@@ -120,7 +121,7 @@ def frame(n_rows: int = 48, **changes: Any) -> pd.DataFrame:
 
 class TestRowsInMemory:
     def source(self, data: object, out: Path, **settings: Any) -> Path:
-        request, options = api.make_request("a model", data, {"out": out, **settings})
+        request, options = make_request("a model", data, {"out": out, **settings})
         assert (request.task.name, options.out) == (settings.get("name", "data"), out)
         assert request.task.source is not None
         return Path(request.task.source)
@@ -228,8 +229,8 @@ class TestRowsInMemory:
     def test_a_name_is_for_rows_only(self, toy: Toy, tmp_path: Path) -> None:
         for task in (str(toy.train), toy.train, "sst2"):
             with pytest.raises(UsageError, match=r"name is for rows that Python holds; the task .* has its own"):
-                api.make_request(str(toy.model), task, {"name": "mine", "out": tmp_path})
-            assert api.make_request(str(toy.model), task, {"out": tmp_path})[0].task.name != "mine"
+                make_request(str(toy.model), task, {"name": "mine", "out": tmp_path})
+            assert make_request(str(toy.model), task, {"out": tmp_path})[0].task.name != "mine"
 
     def test_text_that_is_not_utf_8_is_told_in_one_line(self, tmp_path: Path) -> None:
         broken = pyarrow.array([b"so good", b"caf\xe9"]).view(pyarrow.string())
@@ -244,8 +245,8 @@ class TestRowsInMemory:
         self, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        assert api.make_request(str(toy.model), frame(), {})[1].out == Path("runs/tiny-bert-data")
-        assert api.make_request(toy.model, frame(), {"name": "mine"})[1].out == Path("runs/tiny-bert-mine")
+        assert make_request(str(toy.model), frame(), {})[1].out == Path("runs/tiny-bert-data")
+        assert make_request(toy.model, frame(), {"name": "mine"})[1].out == Path("runs/tiny-bert-mine")
 
     def test_a_model_trained_on_them_predicts_files_of_any_format(self, toy: Toy, tmp_path: Path) -> None:
         saved = tmp_path / "saved"
@@ -282,33 +283,33 @@ def test_what_is_no_folder_to_save_in_is_told_before_anything_is_written(save: A
 class TestModelInMemory:
     def test_it_is_kept_once_and_is_the_folder_it_came_from(self, toy: Toy, tmp_path: Path) -> None:
         model = AutoModel.from_pretrained(toy.model)
-        kept = {api.make_request(model, str(toy.train), {"out": tmp_path})[0].model for _ in range(2)}
+        kept = {make_request(model, str(toy.train), {"out": tmp_path})[0].model for _ in range(2)}
         (folder,) = [Path(one) for one in kept]
         assert folder.parent == tmp_path / "model"
         assert (folder / "model.safetensors").is_file()
         assert list(folder.parent.iterdir()) == [folder]
         assert describe(str(folder)).fingerprint == describe(str(toy.model)).fingerprint
         next(model.parameters()).data[0] += 1
-        other = api.make_request(model, str(toy.train), {"out": tmp_path})[0].model
+        other = make_request(model, str(toy.train), {"out": tmp_path})[0].model
         assert describe(other).fingerprint != describe(str(folder)).fingerprint
 
     def test_its_tokenizer_is_given_or_found_by_its_name(self, toy: Toy, tmp_path: Path) -> None:
         model = AutoModel.from_pretrained(toy.model)
         model.name_or_path = ""
         with pytest.raises(UsageError, match=r"BertModel was not loaded by a name.* pass tokenizer="):
-            api.make_request(model, str(toy.train), {"out": tmp_path})
+            make_request(model, str(toy.train), {"out": tmp_path})
         model.name_or_path = str(tmp_path / "gone")
         with pytest.raises(UsageError, match=r"no tokenizer for the BertModel: .*gone.* pass tokenizer="):
-            api.make_request(model, str(toy.train), {"out": tmp_path})
+            make_request(model, str(toy.train), {"out": tmp_path})
         given = {"out": tmp_path, "tokenizer": load_tokenizer(str(toy.model))}
-        request, _ = api.make_request(model, str(toy.train), given)
+        request, _ = make_request(model, str(toy.train), given)
         assert describe(request.model).fingerprint == describe(str(toy.model)).fingerprint
 
     def test_what_is_no_model(self, toy: Toy, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="the model is a dict; give a Hub name"):
-            api.make_request({}, frame(), {})
+            make_request({}, frame(), {})
         with pytest.raises(UsageError, match="tokenizer is for a model object"):
-            api.make_request(str(toy.model), str(toy.train), {"tokenizer": "x", "out": tmp_path})
+            make_request(str(toy.model), str(toy.train), {"tokenizer": "x", "out": tmp_path})
 
     def test_a_curve_of_objects_is_that_of_the_files_and_is_not_run_twice(self, toy: Toy, tmp_path: Path) -> None:
         settings: dict[str, Any] = {"seeds": 1, "lr": 1e-3, "epochs": 1, "frozen": "3", "workers": 1}

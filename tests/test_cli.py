@@ -139,7 +139,7 @@ class TestCurve:
     def test_the_files(self, undisturbed: Finished, toy: Toy) -> None:
         out = undisturbed.out
         assert {path.name for path in out.iterdir()} == {
-            "identity.json", "curve.json", "curve.md", "curve.svg", "curve.yaml", "specs", "runs",
+            "identity.json", "curve.json", "curve.md", "curve.svg", "curve.yaml", "report.html", "specs", "runs",
         }  # fmt: skip
         assert json.loads((out / "curve.json").read_text()) == undisturbed.json
         assert "<svg" in (out / "curve.svg").read_text()

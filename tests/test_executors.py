@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Told, Toy, is_alive, numbers, workers_of
-from frostline.executors import run_all
+from commands import Told, Toy, is_alive, numbers, run_all, workers_of
 from frostline.executors.local import LocalProcesses
 from frostline.records import Crash, EpochRecord, RunResult, RunSpec
 
@@ -33,7 +32,6 @@ pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
 
 PARENT = """
 import json, sys
-from frostline.executors import run_all
 from frostline.executors.local import LocalProcesses
 from frostline.records import RunSpec
 
@@ -43,7 +41,10 @@ class Told:
 
 specs = [RunSpec.from_json(spec) for spec in json.loads(sys.stdin.readline())]
 with LocalProcesses(1, threads=1, max_cache_bytes=2**20) as executor:
-    list(run_all(executor, specs, Told()))
+    for spec in specs:
+        executor.start(spec, Told())
+    for _ in specs:
+        executor.outcome()
 """
 
 

@@ -339,3 +339,24 @@ def test_rmse_is_never_the_score_and_r2_is_named_instead() -> None:
         assert "lower is better; use r2" in fault
     assert score_faults("r2", names_for("regression", None)) == []
     assert score_faults("rmse", ["accuracy"]) == ["unknown metric 'rmse'; known: accuracy."]
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.of_tables is not None])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scores_of_tables_are_those_of_the_rows(name: str, n_classes: int) -> None:
+    metric = METRICS[name]
+    if metric.is_binary and n_classes > 2:
+        return
+    assert metric.of_tables is not None
+    drawn = np.random.default_rng(n_classes)
+    cases = [(drawn.integers(n_classes, size=9), drawn.integers(n_classes, size=9)) for _ in range(200)]
+    cases += [
+        (np.zeros(9, int), np.zeros(9, int)),
+        (np.zeros(9, int), np.ones(9, int)),
+        (np.ones(9, int), np.zeros(9, int)),
+    ]
+    tables = np.zeros((len(cases), n_classes, n_classes))
+    for number, (labels, said) in enumerate(cases):
+        np.add.at(tables[number], (labels, said), 1)
+    wanted = [metric.of(labels, said) for labels, said in cases]
+    assert metric.of_tables(tables) == pytest.approx(wanted, abs=1e-12)

@@ -24,9 +24,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from commands import ENVIRONMENT, Toy, check_one_line, run_files, runs_in, start
-from frostline.api import make_request
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
+from frostline.settings import make_request
 from frostline.stack.census import PAPER_MODELS
 from frostline.stack.faults import FREQUENT_MODELS
 from frostline.stack.load import DEMO_MODEL, describe, unknown_share

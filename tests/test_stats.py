@@ -318,3 +318,11 @@ def test_the_expected_best_of_k_is_the_mean_of_the_best_over_all_draws(values: l
     for k in range(1, min(4, len(values)) + 1):
         best = [max(drawn) for drawn in itertools.product(values, repeat=k)]
         assert found[k - 1] == pytest.approx(sum(best) / len(best), abs=1e-9)
+
+
+def test_counts_of_resamples_are_those_that_are_drawn_one_by_one() -> None:
+    values = np.random.default_rng(1).normal(size=30)
+    one_by_one = stats.row_variance(_mean_over(values), 30, np.random.default_rng(7))
+    counts = stats.resampled_counts(30, np.random.default_rng(7))
+    assert counts.shape == (400, 30)
+    assert np.var(counts @ values / 30, ddof=1) == pytest.approx(one_by_one, rel=1e-5)

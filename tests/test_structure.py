@@ -19,8 +19,8 @@ ORDER = (
     "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "deciding", "atomic", "tasks",
     "config", "flags", "store", "cache", "analysis", "report",
     "stack", "batches", "strategies", "freezing", "prefix", "forward", "evaluate", "loop", "checkpoints",
-    "meter", "run", "resolve", "protocols", "prices", "executors", "sweep", "search", "estimate", "export", "testing",
-    "api", "demo", "cli", "__main__",
+    "meter", "run", "resolve", "protocols", "prices", "stored", "live", "trackers", "executors", "sweep",
+    "search", "estimate", "export", "testing", "settings", "api", "demo", "cli", "__main__",
 )  # fmt: skip
 FIRST_WITH_TORCH = "stack"
 

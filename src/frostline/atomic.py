@@ -29,10 +29,10 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def write(path: Path, text: str) -> Path:
-    """Puts the text at `path` in one step, over what was there; readers see the old file or the new one."""
+def write(path: Path, content: str | bytes) -> Path:
+    """Puts the content at `path` in one step, over what was there; readers see the old file or the new one."""
     with explained(str(path)):
-        temporary = _written_beside(path, text)
+        temporary = _written_beside(path, content)
         try:
             temporary.replace(path)
         finally:
@@ -76,13 +76,13 @@ def _remedy(error: OSError) -> str:
     return "give another folder"
 
 
-def _written_beside(path: Path, text: str) -> Path:
+def _written_beside(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(temporary.unlink, missing_ok=True)
-        with temporary.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with temporary.open("xb") as stream:
+            stream.write(content.encode("utf-8") if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         if_it_fails.pop_all()

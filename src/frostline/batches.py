@@ -130,7 +130,7 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
     texts, pairs = rows.texts, rows.pairs
     if pairs is not None and pair_joiner is not None:
         texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
-    # Some at a time: what a tokenizer answers takes a hundred times the room of the tokens.
+    # Some at a time: what a tokenizer answers takes many times the room of the tokens.
     starts = range(0, len(texts), _TOKENISED_AT_ONCE)
     parts = [
         _tokenised(tokenizer, texts[some], None if pairs is None else pairs[some], max_length)

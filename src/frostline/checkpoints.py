@@ -1,4 +1,4 @@
-"""Runs that were left, on disk: written whole or not at all, read again to the bit."""
+"""Paused runs on disk: written whole or not at all, read again to the bit."""
 
 from __future__ import annotations
 

@@ -51,14 +51,19 @@ def read_config(path: Path, kinds: Mapping[str, Any], command: str) -> dict[str,
     return settings
 
 
-def curve_config(resolved: ResolvedCurve, out: Path, *, max_cache_bytes: int) -> str:
+def curve_config(resolved: ResolvedCurve, out: Path, *, max_cache_bytes: int | None = None) -> str:
     """A curve's request with everything settled, as a YAML file that `--config` takes back."""
     settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
     return _written("curve", settings | {"keep": list(resolved.asked.keep), "protocol": resolved.asked.protocol})
 
 
 def find_config(
-    resolved: ResolvedCurve, out: Path, *, confidence: float, budget: float | None, max_cache_bytes: int
+    resolved: ResolvedCurve,
+    out: Path,
+    *,
+    confidence: float,
+    budget: float | None = None,
+    max_cache_bytes: int | None = None,
 ) -> str:
     """A search's request with everything settled, as a YAML file that `--config` takes back."""
     settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
@@ -85,7 +90,7 @@ def train_config(resolved: ResolvedCurve, out: Path, spec: RunSpec, *, save: Pat
     )
 
 
-def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int) -> dict[str, object]:
+def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int | None) -> dict[str, object]:
     """What all requests have in common, by the flags' names."""
     base, task = resolved.base, resolved.base.task
     of_task = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
@@ -96,7 +101,7 @@ def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int) -> dict[s
         | {name.replace("_", "-"): getattr(base, name) for name in of_run}
         | {"no-cache": not resolved.is_cached, "cache-dtype": resolved.asked.cache_dtype}
         | {"varlen": base.layout == "varlen"}
-        | {"cache-max-gb": max_cache_bytes / 2**30}
+        | ({} if max_cache_bytes is None else {"cache-max-gb": max_cache_bytes / 2**30})
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from frostline import api
+from frostline import api, atomic
 from frostline.analysis import Curve
 from frostline.estimate import plain_loop_seconds
 from frostline.report import text
 from frostline.report.terminal import print_curve
 from frostline.resolve import open_curve
+from frostline.settings import make_request
 from frostline.stack.load import DEMO_MODEL
 
 SETTINGS: dict[str, Any] = {
@@ -34,9 +36,10 @@ def demo_curve(out: Path, *, workers: int | None) -> Curve:
 def print_demo(console: Console, curve: Curve, out: Path) -> None:
     """Shows the demo's curve, and says where to look and what it saved."""
     print_curve(console, curve)
-    console.print(f"To look at: {out / 'curve.svg'}, {out / 'curve.md'}, {out / 'curve.json'}, {out / 'runs'}")
-    request, options = api.make_request(DEMO_MODEL, "rotten-tomatoes", {**SETTINGS, "out": out})
+    console.print(f"To look at: {out / 'report.html'}, {out / 'curve.svg'}, {out / 'curve.json'}, {out / 'runs'}")
+    request, options = make_request(DEMO_MODEL, "rotten-tomatoes", {**SETTINGS, "out": out})
     plain = plain_loop_seconds(open_curve(request, out, max_cache_bytes=options.max_cache_bytes))
+    atomic.write(out / "plain-loop.json", json.dumps({"seconds": plain}) + "\n")
     is_fresh = curve.runs.reused == 0
     ours = f"this took {text.duration(curve.cost.wall_seconds)}" if is_fresh else "most of it was in the store"
     console.print(

@@ -57,6 +57,9 @@ MaxLength = Annotated[int | None, flag("--max-length")]
 FrozenDropout = Annotated[bool, flag("--frozen-dropout")]
 NoCache = Annotated[bool, flag("--no-cache", said="compute what the frozen layers put out again in every step")]
 CacheDtype = Annotated[Literal["fp32", "fp16", "bf16"] | None, flag("--cache-dtype")]
+Track = Annotated[
+    str | None, flag("--track", said="trackers to tell of each run: tensorboard, mlflow, wandb; several with commas")
+]
 CacheMaxGb = Annotated[float | None, flag("--cache-max-gb", said="most disk space for prefix states, all in all")]
 Varlen = Annotated[bool, flag("--varlen")]
 Threads = Annotated[int | None, flag("--threads")]

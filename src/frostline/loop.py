@@ -31,6 +31,10 @@ class DivergedError(FrostlineError):
     exit_code = EXIT_CRASHED_RUNS
 
 
+DEV_SAMPLE = 300
+"""Rows of the fixed sample of dev that a paused run is scored on."""
+
+
 @dataclass(frozen=True)
 class Training:
     """What the loop works on."""
@@ -42,6 +46,11 @@ class Training:
     metric_names: Sequence[str]
     order_seed: int
     on_epoch: Callable[[EpochRecord], None]
+
+    @property
+    def dev_sample(self) -> Split:
+        """What a run is scored on where it pauses: scoring all of dev would take longer than the steps between."""
+        return self.dev.sample("dev sample", DEV_SAMPLE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run that was left before its end, with all that it takes to go on to the same bits."""
+    """A paused run, with all that it takes to go on to the same bits."""
 
     n_steps: int
     """steps done"""
@@ -78,24 +87,24 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Left:
-    """What came out of a loop that was left early."""
+class Halted:
+    """What came out of a loop that paused."""
 
     checkpoint: Checkpoint
     outputs: NDArray[np.float32]
-    """the model's outputs for dev at that moment"""
+    """the model's outputs for the sample of dev at that moment"""
 
 
 def train(
     training: Training, phase: Phase, *, start: Checkpoint | None = None, until: int | None = None
-) -> Trained | Left:
+) -> Trained | Halted:
     """Trains one phase and scores dev after each of its epochs.
 
     Args:
         training: what is trained on what.
         phase: which stretch of it.
         start: where to go on from.
-        until: leave after so many steps, counted from the first; None: train to the end.
+        until: pause after so many steps, counted from the first; None: train to the end.
     """
     spec, stack = training.spec, training.forward.stack
     n_epochs = spec.epochs if phase.epochs is None else phase.epochs
@@ -110,9 +119,11 @@ def train(
         stack.train(frozen_dropout=spec.frozen_dropout)
         for batch in itertools.islice(descent.batches(epoch), len(losses), None):
             if descent.n_done == until:
-                checkpoint = descent.checkpoint(epochs, losses, time.perf_counter() - began)
-                return Left(checkpoint, predict(training.forward, training.dev))
+                break
             losses.append((descent.step(batch), len(batch.positions)))
+        if descent.n_done == until:  # before the epoch is scored, if this was its last step
+            checkpoint = descent.checkpoint(epochs, losses, time.perf_counter() - began)
+            return Halted(checkpoint, predict(training.forward, training.dev_sample))
         mean_loss = _mean_loss(losses, epoch)
         outputs = predict(training.forward, training.dev)
         record = EpochRecord(

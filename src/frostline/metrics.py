@@ -53,6 +53,42 @@ def mcc(labels: Array, predicted: Array) -> float:
     return covariance / float(np.sqrt(true_variance) * np.sqrt(said_variance))
 
 
+def accuracy_of_tables(tables: Array) -> Array:
+    """`accuracy` of tables of counts (…, true class, said class)."""
+    return _ratio(_hits(tables).sum(axis=-1), tables.sum(axis=(-2, -1)))
+
+
+def f1_of_tables(tables: Array) -> Array:
+    """`f1` of tables of counts (…, true class, said class)."""
+    positives = tables[..., 1, :].sum(axis=-1) + tables[..., :, 1].sum(axis=-1)
+    return _ratio(2 * tables[..., 1, 1], positives)
+
+
+def macro_f1_of_tables(tables: Array) -> Array:
+    """`macro_f1` of tables of counts (…, true class, said class)."""
+    totals = tables.sum(axis=-1) + tables.sum(axis=-2)
+    by_class = _ratio(2 * _hits(tables), totals)
+    return _ratio(by_class.sum(axis=-1), (totals > 0).sum(axis=-1))
+
+
+def mcc_of_tables(tables: Array) -> Array:
+    """`mcc` of tables of counts (…, true class, said class)."""
+    true, said, n_rows = tables.sum(axis=-1), tables.sum(axis=-2), tables.sum(axis=(-2, -1))
+    covariance = n_rows * _hits(tables).sum(axis=-1) - (true * said).sum(axis=-1)
+    variances = [n_rows**2 - (side * side).sum(axis=-1) for side in (true, said)]
+    return _ratio(covariance, np.sqrt(variances[0]) * np.sqrt(variances[1]))
+
+
+def _hits(tables: Array) -> Array:
+    """The diagonals (…, class)."""
+    return np.diagonal(tables, axis1=-2, axis2=-1)
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """0 where there is nothing below."""
+    return np.divide(above, below, out=np.zeros_like(below, dtype=np.float64), where=below != 0)
+
+
 def roc_auc(labels: Array, margins: Array) -> float:
     """How often a row of class 1 stands above one of class 0, ties counting half; 0.5 where a class has no row."""
     # Without a row of a class there is no pair to compare. A resample of dev may come to that: it then counts as
@@ -145,6 +181,8 @@ class Metric:
     """the score of labels (rows,) and answers (rows,)"""
     answers: Callable[[Array], Array]
     """a model's raw outputs (rows, columns) as the answers (rows,) that are scored"""
+    of_tables: Callable[[Array], Array] | None = None
+    """the same score of many tables of counts (…, true class, said class) at once, where it follows from one"""
     is_binary: bool = False
     """it means something for two classes only"""
     is_score: bool = True
@@ -202,10 +240,10 @@ def _check_finite(what: str, values: Array) -> None:
 
 METRICS: Mapping[str, Metric] = types.MappingProxyType(
     {
-        "accuracy": Metric(kind="classification", of=accuracy, answers=_classes),
-        "f1": Metric(kind="classification", of=f1, answers=_classes, is_binary=True),
-        "macro_f1": Metric(kind="classification", of=macro_f1, answers=_classes),
-        "mcc": Metric(kind="classification", of=mcc, answers=_classes),
+        "accuracy": Metric(kind="classification", of=accuracy, answers=_classes, of_tables=accuracy_of_tables),
+        "f1": Metric(kind="classification", of=f1, answers=_classes, of_tables=f1_of_tables, is_binary=True),
+        "macro_f1": Metric(kind="classification", of=macro_f1, answers=_classes, of_tables=macro_f1_of_tables),
+        "mcc": Metric(kind="classification", of=mcc, answers=_classes, of_tables=mcc_of_tables),
         "roc_auc": Metric(kind="classification", of=roc_auc, answers=_margins, is_binary=True),
         "pearson": Metric(kind="regression", of=pearson, answers=_values),
         "spearman": Metric(kind="regression", of=spearman, answers=_values),

@@ -8,6 +8,7 @@ processes map the same pages; where there is no room, in memory.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -24,7 +25,7 @@ from frostline.batches import Batch, Encoded, evaluation_batches, token_position
 from frostline.cache import FORMAT, Cache, Entry, Shelf, default_folder
 from frostline.circumstances import versions
 from frostline.errors import DataError, FrostlineError
-from frostline.keys import key_of
+from frostline.keys import derived_seed, key_of
 from frostline.records import CacheDtype
 from frostline.stack import Stack
 from frostline.tasks import Labels
@@ -112,6 +113,11 @@ class Split:
     def positions(self) -> NDArray[np.int64]:
         """(rows,) where its rows stand in `encoded`."""
         return np.arange(len(self.encoded)) if self.rows is None else self.rows
+
+    def sample(self, purpose: str, at_most: int) -> Split:
+        """So many of its rows or all, in their order, the same ones for the same purpose."""
+        rng = np.random.default_rng(derived_seed(0, purpose))
+        return dataclasses.replace(self, rows=self.positions[np.sort(rng.permutation(len(self))[:at_most])])
 
     @property
     def labels(self) -> Labels:

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from frostline import stats
 from frostline.protocols import Depth, chosen_rates, flat, replicates, search_specs
 from frostline.records import ResolvedCurve, RunResult, RunSpec
-from frostline.resolve import read_resolved
 from frostline.store import Store
 
 
 def prices(store: Store, resolved: ResolvedCurve, groups: Mapping[Depth, Sequence[RunSpec]]) -> Iterator[str]:
     """What a rate of its own is worth at each depth, where the store holds the runs of the other protocol too."""
-    for path in sorted(store.spec_path("curve", "*").parent.glob("curve-*.json")):
-        other = read_resolved(path)
+    for other in store.requests("curve"):
         searched = {s.key: r for s in flat(search_specs(other)) if (r := store.get(s.key)) is not None}
         if other.asked.protocol == resolved.asked.protocol or not searched:
             continue
         theirs = replicates(other, chosen_rates(other, searched))
-        for depth in groups.keys() & theirs.keys() - {None}:
+        for depth in [depth for depth in groups if depth is not None and depth in theirs]:
             pairs = _pairs(store, groups[depth], theirs[depth])
             if pairs and groups[depth][0].learning_rate != theirs[depth][0].learning_rate:
                 yield _price(depth, pairs, is_own_first=resolved.asked.protocol == "tuned")

@@ -21,13 +21,17 @@ _HIGHEST_FOR_MANY = 2e-4
 """Of that line, the highest rate tried where more than half of the layers train: above it they fail."""
 
 
+def layer_forwards(n_trained: int, n_computed: int = 0) -> float:
+    """Cost of one row in one epoch: 3 a trained layer, 1 a frozen one that is computed each time."""
+    # A little for the head and what every run pays, so that a head-only run is not free.
+    return n_computed + 3 * n_trained + 0.1
+
+
 def units(spec: RunSpec, n_layers: int) -> float:
-    """Cost of a run in layer-forwards of one row: 3 a trained layer, 1 a frozen one that is not cached."""
+    """Cost of a run, one row, in layer-forwards."""
     strategy = parse(spec.strategy)
     n_frozen = strategy.n_frozen if isinstance(strategy, Freeze) else 0
-    below = 0 if spec.is_cached else n_frozen
-    # A little for the head and what every run pays, so that a head-only run is not free.
-    return spec.epochs * (below + 3 * (n_layers - n_frozen) + 0.1)
+    return spec.epochs * layer_forwards(n_layers - n_frozen, 0 if spec.is_cached else n_frozen)
 
 
 def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:

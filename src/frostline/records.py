@@ -310,26 +310,30 @@ class Crash(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Leg(Record):
-    """A part of a run: from where it was left, or from its start, to another place or to its end."""
+    """A part of a run: from where it was paused, or from its start, to another place or to its end."""
 
     checkpoint: str
-    """file that it goes on from, and is left in"""
+    """file that it goes on from, and is paused in"""
     until: int | None = None
-    """leave after so many steps, counted from the first; None: go on to the end"""
+    """pause after so many steps, counted from the first; None: go on to the end"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paused(Record):
-    """A run that was left before its end and can go on."""
+    """What a run had come to when it was paused."""
 
     spec: RunSpec
     """what was asked"""
     n_steps: int
     """steps done"""
     metrics: dict[str, float]
-    """all metrics of the task on dev at that moment"""
+    """all metrics of the task on a sample of dev at that moment"""
     score: float
     """the task's first metric"""
+    noise: float
+    """standard deviation of that score over other samples"""
+    loss: float
+    """mean loss on the sample: cross-entropy, or the squared error of a regression"""
     seconds: float
     """training and evaluating so far"""
 

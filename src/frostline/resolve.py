@@ -20,12 +20,12 @@ from frostline import atomic, tasks
 from frostline.batches import Encoded, encode
 from frostline.cache import default_folder, free_bytes
 from frostline.circumstances import n_cores
-from frostline.errors import DataError, UsageError
+from frostline.errors import UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
 from frostline.records import CurveSpec, Layout, ResolvedCurve, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
-from frostline.store import FolderIdentity, Store
+from frostline.store import FolderIdentity, Store, read_resolved
 from frostline.tasks import TaskData
 
 MOST_UNKNOWN = 0.5
@@ -202,14 +202,6 @@ def _kept(store: Store, command: str, settled: ResolvedCurve) -> ResolvedCurve:
     path = store.spec_path(command, key_of(settled.asked.to_json()))
     atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
     return read_resolved(path)
-
-
-def read_resolved(path: Path) -> ResolvedCurve:
-    """A request as it was settled; a DataError where the file is not one."""
-    try:
-        return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, DataError) as error:
-        raise DataError(f"not a resolved request: {error}; move it away to have it settled anew", path=path) from error
 
 
 def default_workers(threads: int, device: str) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +18,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from frostline import metrics, strategies, tasks
+from frostline.analysis import row_variance
 from frostline.batches import Encoded, encode
 from frostline.checkpoints import start_of, write_checkpoint
 from frostline.circumstances import circumstances
 from frostline.errors import DataError
-from frostline.evaluate import predict, scores
+from frostline.evaluate import mean_loss, predict, scores
 from frostline.forward import Forward
 from frostline.keys import derived_seed
-from frostline.loop import Checkpoint, Descent, Left, Trained, Training, train
+from frostline.loop import Checkpoint, Descent, Halted, Trained, Training, train
 from frostline.meter import MemoryMeter
 from frostline.prefix import Origin, Prefixes, Split
 from frostline.records import Cost, EpochRecord, Leg, Paused, Plan, Predictions, RunResult, RunSpec, TaskSpec
@@ -35,10 +37,8 @@ from frostline.tasks import Rows, TaskData
 
 TRAIN_SAMPLE = 1000
 """Rows of the fixed sample that the training score is taken on."""
-
 TOLD_UNKNOWN = 0.1
 """Share of unknown tokens from which a notice tells of them."""
-
 OnEpoch = Callable[[EpochRecord], None]
 
 
@@ -86,7 +86,7 @@ class Runner:
         return self.train(spec, on_epoch)[0]
 
     def run_leg(self, spec: RunSpec, leg: Leg, on_epoch: OnEpoch = lambda _: None) -> RunResult | Paused:
-        """What a part of a run comes to: left, or at its end, with the same bits as if it had never been left."""
+        """What a part of a run comes to: paused, or at its end, with the same bits as if it had never paused."""
         with _threads(spec.threads), _flushing():
             return self._train(spec, self._prepare(spec), on_epoch, leg)[0]
 
@@ -107,7 +107,7 @@ class Runner:
             training = _training(spec, plan, stack, prepared, on_epoch)
             start = start_of(leg) if leg else None
             trained = _train_as_planned(training, plan, start, leg.until if leg else None)
-            if isinstance(trained, Left):
+            if isinstance(trained, Halted):
                 assert leg is not None
                 write_checkpoint(trained.checkpoint, Path(leg.checkpoint))
                 return _paused(training, trained), stack
@@ -296,16 +296,23 @@ def _training(spec: RunSpec, plan: Plan, stack: Stack, prepared: _Prepared, on_e
     )
 
 
-def _paused(training: Training, left: Left) -> Paused:
-    found = scores(training.metric_names, training.dev.labels, left.outputs)
-    score = found[training.metric_names[0]]
-    at = left.checkpoint
-    return Paused(spec=training.spec, n_steps=at.n_steps, metrics=found, score=score, seconds=at.all_seconds)
+def _paused(training: Training, halted: Halted) -> Paused:
+    labels, names, outputs = training.dev_sample.labels, training.metric_names, halted.outputs
+    found = scores(names, labels, outputs)
+    return Paused(
+        spec=training.spec,
+        n_steps=halted.checkpoint.n_steps,
+        metrics=found,
+        score=found[names[0]],
+        noise=math.sqrt(row_variance(names[0], labels, [outputs])),
+        loss=mean_loss(labels, outputs),
+        seconds=halted.checkpoint.all_seconds,
+    )
 
 
 def _train_as_planned(
     training: Training, plan: Plan, start: Checkpoint | None = None, until: int | None = None
-) -> Trained | Left:
+) -> Trained | Halted:
     """Applies the plan, trains, and makes sure that what was not to move did not."""
     stack = training.forward.stack
     (phase,) = plan.phases
@@ -332,9 +339,7 @@ def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
 
 def _train_score(training: Training) -> float:
     """The score on a fixed sample of the training rows."""
-    train = training.train
-    rng = np.random.default_rng(derived_seed(0, "train sample"))
-    sample = dataclasses.replace(train, rows=train.positions[np.sort(rng.permutation(len(train))[:TRAIN_SAMPLE])])
+    sample = training.train.sample("train sample", TRAIN_SAMPLE)
     return metrics.evaluate(training.metric_names[0], sample.labels, predict(training.forward, sample))
 
 

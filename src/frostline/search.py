@@ -7,20 +7,23 @@ have, and what it ran is there for a later curve.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frostline import atomic, deciding, metrics, stats
-from frostline.analysis import Answer, Curve, Finding, Replicates, TriedRate, build_curve, row_variance
+from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, row_variance_of
 from frostline.config import find_config
-from frostline.deciding import Decision, Question, Run
+from frostline.deciding import Decision, Question, Run, Standing
 from frostline.errors import UsageError
+from frostline.executors import cached_strategies
 from frostline.protocols import all_specs, best_rate, line_search_specs, spec_at_depth, units
-from frostline.records import CurveSpec, ResolvedCurve, RunResult, RunSpec
+from frostline.records import CurveSpec, Paused, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, open_curve
+from frostline.stored import chapter_of, summed
 from frostline.sweep import (
     AllCrashedError,
     Sweep,
@@ -28,11 +31,8 @@ from frostline.sweep import (
     finished_searches,
     make_executor,
     plan_lines,
-    summed,
 )
-
-RUNGS = ((1 / 6, 2), (1 / 2, 1))
-"""Of a race: the share of a run's steps that all who are left are brought to, and how many go on from there."""
+from frostline.trackers import Tracking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +71,15 @@ def check_goal(request: CurveSpec, goal: Goal) -> None:
         raise UsageError(f"budget is {goal.budget:g}; it must be above 0 and finite, in full runs")
 
 
-def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Progress) -> Finding:
-    """The fewest trained layers that keep a share, decided at a confidence or open; what is in the store is used."""
+def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Progress) -> tuple[Finding, Chapter]:
+    """The fewest trained layers that keep a share, decided at a confidence or open, and what a report tells of it."""
     began = time.monotonic()
     check(request)
     check_goal(request, goal)
-    with make_executor(request, options) as executor:
+    with (
+        make_executor(request, options) as executor,
+        Tracking(options.trackers, options.out, progress.note) as tracking,
+    ):
         limit = options.max_cache_bytes
         opened = open_curve(request, options.out, max_cache_bytes=limit, command="find")
         resolved = opened.resolved
@@ -86,11 +89,13 @@ def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Pr
         atomic.write(options.out / "find.yaml", settled)
         for line in plan_lines(opened):
             progress.note(line)
-        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        depths = cached_strategies([spec_at_depth(resolved, depth, 1.0) for depth in resolved.depths])
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, (tracking.log,), depths)
         raced = chosen(sweep, opened)
         search = _Search(sweep, resolved, raced, _question(opened, goal, raced))
         decision = search.run()
-    return _finding(search, goal, decision, time.monotonic() - began)
+    finding = _finding(search, goal, decision, time.monotonic() - began)
+    return finding, chapter_of(opened.store, finding, search.finished(), settled)
 
 
 def chosen(sweep: Sweep, opened: Opened) -> _Raced:
@@ -108,32 +113,40 @@ def chosen(sweep: Sweep, opened: Opened) -> _Raced:
 
 
 def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
-    """All rates start; those that fall behind are left where they are. Of equal scores the lowest rate's counts more.
+    """All rates start; those that fall behind are left where they are.
 
     Args:
         sweep: who does the runs.
         specs: one a rate.
         n_steps: of a whole run.
     """
-    left, spent, before = list(specs), 0.0, 0.0
+    left = list(specs)
     tried, seconds = dict[str, TriedRate](), dict[str, float]()
-    for share, n_left in RUNGS:
+    for share, n_left in deciding.RUNGS:
         found = sweep.run_until(left, _rung(share, n_steps))
         if not found:
             raise AllCrashedError(f"every run of the race crashed; the first: {sweep.crashes[0].error}")
-        spent += (share - before) * len(left)
-        before = share
         for spec in left:
             score = found[spec.key].score if spec.key in found else None
             tried[spec.key] = TriedRate(learning_rate=spec.learning_rate, score=score, share=share)
         seconds |= {key: paused.seconds for key, paused in found.items()}
-        ranked = sorted(found.values(), key=lambda paused: (-paused.score, paused.spec.learning_rate))
+        by_rate = {paused.spec.learning_rate: paused for paused in found.values()}
+        ranked = [by_rate[one.rate] for one in deciding.ranked([_standing(paused) for paused in found.values()])]
         left = [paused.spec for paused in ranked[:n_left]]
-        said = ", ".join(f"{paused.spec.learning_rate:g} {paused.score:.3f}" for paused in ranked)
+        said = ", ".join(f"{p.spec.learning_rate:g} {p.score:.3f} (loss {p.loss:.3f})" for p in ranked)
         sweep.progress.note(f"race, after {share:.0%} of the steps: {said}")
     sweep.progress.note(f"the race chose the rate {left[0].learning_rate:g}")
-    sweep.forget(specs)
-    return _Raced(left[0].learning_rate, [tried[spec.key] for spec in specs], spent, sum(seconds.values()))
+    sweep.drop_checkpoints(specs)
+    return _Raced(
+        left[0].learning_rate,
+        [tried[spec.key] for spec in specs],
+        deciding.race_cost(len(specs)),
+        sum(seconds.values()),
+    )
+
+
+def _standing(paused: Paused) -> Standing:
+    return Standing(rate=paused.spec.learning_rate, score=paused.score, noise=paused.noise, loss=paused.loss)
 
 
 def _rung(share: float, n_steps: int) -> int:
@@ -142,7 +155,7 @@ def _rung(share: float, n_steps: int) -> int:
 
 def _is_raced(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> bool:
     """Whether a race was run to its end here: then its choice stands."""
-    last = _rung(RUNGS[-1][0], n_steps)
+    last = _rung(deciding.RUNGS[-1][0], n_steps)
     return any(sweep.store.get_paused(spec.key, last) is not None for spec in specs)
 
 
@@ -153,7 +166,6 @@ def _n_steps(opened: Opened) -> int:
 
 def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
     resolved = opened.resolved
-    costs = run_costs(resolved)
     budget = runs_of_curve(resolved) / 2 if goal.budget is None else goal.budget
     metric = resolved.base.task.metric
     assert metric is not None, "a resolved task has its metric"
@@ -161,11 +173,13 @@ def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
     return Question(
         keep=resolved.asked.keep[0],
         base=0.0 if resolved.asked.scale == "ratio" else chance,
+        chance=chance,
         confidence=goal.confidence,
         seeds=resolved.asked.seeds,
         depths=resolved.depths,
-        costs=costs,
-        budget=budget - raced.spent,
+        costs=run_costs(resolved),
+        budget=budget,
+        spent=raced.spent,
     )
 
 
@@ -198,7 +212,10 @@ class _Search:
         while isinstance(step := deciding.next_step(self.question, self._scores(), self._noise()), list):
             specs = {run: self.spec(run) for run in step}
             self.sweep.announce(list(specs.values()))
-            found = self.sweep.run(list(specs.values()))
+            likely = [
+                self.spec(run) for run in deciding.likely_step(self.question, self._scores(), step, self._noise())
+            ]
+            found = self.sweep.run(list(specs.values()), functools.partial(_always, likely))
             for (depth, seed), spec in specs.items():
                 self.results.setdefault(depth, {})[seed] = found.get(spec.key)
         return step
@@ -213,6 +230,10 @@ class _Search:
         """So far, in full runs."""
         runs = [(depth, seed) for depth, by_seed in self.results.items() for seed in by_seed]
         return self.raced.spent + self.question.cost(runs)
+
+    def finished(self) -> list[RunResult]:
+        """Every run that was asked for and did not crash."""
+        return [result for by_seed in self.results.values() for result in by_seed.values() if result is not None]
 
     def replicates(self) -> Iterator[tuple[int | None, Replicates]]:
         """The runs of each depth that was tried, the full model's first."""
@@ -233,12 +254,17 @@ class _Search:
         """The variance of a full run's score over other dev rows; 0 before there is one."""
         full = [result for result in self.results.get(None, {}).values() if result is not None]
         metric = self.resolved.base.task.metric
-        return row_variance(metric, full[:1]) if full and metric else 0.0
+        return row_variance_of(metric, full[:1]) if full and metric else 0.0
+
+
+def _always(specs: list[RunSpec], _: Collection[RunResult]) -> list[RunSpec]:
+    """A guess that does not move while a step goes on: it is dropped or kept as a whole when the step is over."""
+    return specs
 
 
 def _finding(search: _Search, goal: Goal, decision: Decision, wall_seconds: float) -> Finding:
     groups = dict(search.replicates())
-    results = [result for group in groups.values() for result in group.results]
+    results = search.finished()
     if not results:
         raise AllCrashedError(f"every run of the search crashed; the first: {search.sweep.crashes[0].error}")
     cost = summed([result.cost for result in results], wall_seconds)

@@ -101,7 +101,7 @@ def moderated_margin(
     """
     freedoms = [prior_freedom + len(values) - 1 for values, _ in parts]
     variances = [
-        weight**2 * (prior_freedom * prior + _sum_of_squares(values)) / freedom / len(values)
+        weight**2 * (prior_freedom * prior + sum_of_squares(values)) / freedom / len(values)
         for (values, weight), freedom in zip(parts, freedoms, strict=True)
     ]
     total = math.fsum(variances)
@@ -112,7 +112,8 @@ def moderated_margin(
     return _t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
 
 
-def _sum_of_squares(values: Sequence[float]) -> float:
+def sum_of_squares(values: Sequence[float]) -> float:
+    """Of what values differ from their mean by."""
     array = np.asarray(values, dtype=np.float64) - mean(values)
     return float(array @ array)
 
@@ -122,6 +123,12 @@ def row_variance(
 ) -> float:
     """The variance of a score over resampled rows (bootstrap); `score` is called with row numbers, some repeated."""
     return float(np.var([score(rng.integers(n_rows, size=n_rows)) for _ in range(n_resamples)], ddof=1))
+
+
+def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400) -> NDArray[np.float32]:
+    """How often each row is drawn in each resample (resamples, rows): the same ones that `row_variance` draws."""
+    drawn = rng.integers(n_rows, size=(n_resamples, n_rows)) + n_rows * np.arange(n_resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=n_resamples * n_rows).reshape(n_resamples, n_rows).astype(np.float32)
 
 
 def crossed_interval(

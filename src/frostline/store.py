@@ -16,7 +16,7 @@ from typing import Any
 from frostline import atomic
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
-from frostline.records import Crash, Paused, RunResult
+from frostline.records import Crash, Paused, ResolvedCurve, RunResult
 from frostline.serial import Record, key_fields, not_in_key
 
 
@@ -62,7 +62,8 @@ class Store:
                 raise UsageError(f"--out {folder} is a file; give a folder")
             folder.mkdir(parents=True, exist_ok=True)
         path = folder / "identity.json"
-        atomic.write_new(path, _sealed(identity))
+        if not path.exists():  # on a full disk what is there can still be read
+            atomic.write_new(path, _sealed(identity))
         try:
             kept = FolderIdentity.from_json(_opened(path))
         except DataError as error:
@@ -98,7 +99,11 @@ class Store:
 
     def put_crash(self, crash: Crash) -> Path:
         """Keeps the last crash of a run; the next call tries that run again."""
-        return atomic.write(self.folder / "crashed" / f"{crash.key}.json", _sealed(crash))
+        return atomic.write(self._crash_path(crash.key), _sealed(crash))
+
+    def has_crashed(self, key: str) -> bool:
+        """Whether a run ever raised; it may have finished since."""
+        return self._crash_path(key).is_file()
 
     def put_paused(self, paused: Paused) -> None:
         """Keeps what a run had come to after some steps."""
@@ -114,8 +119,11 @@ class Store:
             return None
 
     def checkpoint_path(self, key: str) -> Path:
-        """Where a run that was left goes on from."""
+        """Where a paused run goes on from."""
         return self.folder / "paused" / f"{key}.pt"
+
+    def _crash_path(self, key: str) -> Path:
+        return self.folder / "crashed" / f"{key}.json"
 
     def _paused_path(self, key: str, n_steps: int) -> Path:
         return self.folder / "paused" / f"{key}-{n_steps}.json"
@@ -123,6 +131,10 @@ class Store:
     def spec_path(self, command: str, key: str) -> Path:
         """Where the resolved request of a command is kept."""
         return self.folder / "specs" / f"{command}-{key}.json"
+
+    def requests(self, command: str = "*") -> list[ResolvedCurve]:
+        """The resolved requests of a command, or of all, in the order of their keys."""
+        return [read_resolved(path) for path in sorted((self.folder / "specs").glob(f"{command}-*.json"))]
 
     def results(self) -> list[RunResult]:
         """All finished runs, in the order of their keys."""
@@ -138,6 +150,14 @@ class Store:
             aside.mkdir(exist_ok=True)
             names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
             path.rename(next(name for name in names if not name.exists()))
+
+
+def read_resolved(path: Path) -> ResolvedCurve:
+    """A request as it was settled; a DataError where the file is not one."""
+    try:
+        return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, DataError) as error:
+        raise DataError(f"not a resolved request: {error}; move it away to have it settled anew", path=path) from error
 
 
 def _sealed(record: Record) -> str:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 from frostline import atomic
-from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.analysis import Chapter, RunCounts
 from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
 from frostline.executors import Executor, Outcome, cached_strategies
 from frostline.executors.local import LocalProcesses
-from frostline.prices import prices
+from frostline.live import LivePage
 from frostline.protocols import (
     Depth,
     all_specs,
@@ -33,12 +33,14 @@ from frostline.protocols import (
     search_specs,
     units,
 )
-from frostline.records import Cost, Crash, CurveSpec, EpochRecord, Leg, Paused, ResolvedCurve, RunResult, RunSpec
+from frostline.records import Crash, CurveSpec, EpochRecord, Leg, Paused, ResolvedCurve, RunResult, RunSpec
 from frostline.report.progress import Progress
-from frostline.resolve import Opened, check, default_workers, open_curve, pick_device, read_resolved
+from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
 from frostline.stack.load import count_trained
 from frostline.store import Store
+from frostline.stored import chapter_of, curve_of
 from frostline.strategies import Freeze, Full
+from frostline.trackers import Tracking
 
 Rerun = Literal["only-missing", "always", "never"]
 
@@ -52,6 +54,8 @@ class SweepOptions:
     """processes; None: one a core, by the threads of a run"""
     rerun: Rerun = "only-missing"
     max_cache_bytes: int = 8 * 2**30
+    trackers: tuple[str, ...] = ()
+    """names of those that are told of each run"""
 
 
 class AllCrashedError(FrostlineError):
@@ -98,6 +102,10 @@ class Sweep:
     progress: Progress
     n_layers: int
     rerun: Rerun = "only-missing"
+    told: Sequence[Callable[[RunResult], None]] = ()
+    """called with each run that is done and kept"""
+    beside: Sequence[str] = ()
+    """strategies whose prefix is kept when one that is deeper is computed, because they may be asked for"""
     n_done: int = 0
     n_reused: int = 0
     crashes: list[Crash] = field(default_factory=list)
@@ -105,8 +113,8 @@ class Sweep:
     """begun before they were asked for"""
     _held: dict[str, Outcome] = field(default_factory=dict)
     """what came of those that have ended"""
-    _parted: set[str] = field(default_factory=set)
-    """left in this call"""
+    _paused: set[str] = field(default_factory=set)
+    """paused in this call"""
 
     @property
     def counts(self) -> RunCounts:
@@ -128,7 +136,8 @@ class Sweep:
         found = {spec.key: result for spec in specs if (result := self._stored(spec)) is not None}
         missing = self._missing(specs, found)
         self.n_reused += len(found)
-        self.progress.drop(sum(units(result.spec, self.n_layers) for result in found.values()), len(found))
+        spared = sum(units(result.spec, self.n_layers) for result in found.values())
+        self.progress.found(spared, {label(result.spec): result.score for result in found.values()})
         for outcome in self._outcomes(missing, lambda: guess(found.values())):
             if isinstance(outcome, RunResult):
                 found[outcome.key] = self._keep(outcome)
@@ -137,32 +146,29 @@ class Sweep:
         return found
 
     def run_until(self, specs: Sequence[RunSpec], n_steps: int) -> dict[str, Paused]:
-        """What runs have come to after so many steps, by key; they are left there and go on if they are asked for."""
-        found = {spec.key: left for spec in specs if (left := self._stored_part(spec, n_steps)) is not None}
+        """What runs have come to after so many steps, by key; they are paused there and go on if they are asked for."""
+        found = {spec.key: paused for spec in specs if (paused := self._stored_pause(spec, n_steps)) is not None}
         missing = self._missing(specs, found)
         for outcome in self._outcomes(missing, list, until=n_steps):
             if isinstance(outcome, Crash):
                 self._note_crash(outcome)
                 continue
-            seconds = outcome.seconds if isinstance(outcome, Paused) else outcome.cost.seconds
-            part = Paused(
-                spec=outcome.spec, n_steps=n_steps, metrics=outcome.metrics, score=outcome.score, seconds=seconds
-            )
-            self.store.put_paused(part)
-            self._parted.add(part.key)
-            self.progress.run_stopped(label(part.spec))
-            found[part.key] = part
+            assert isinstance(outcome, Paused), "a run pauses where it is told to"
+            self.store.put_paused(outcome)
+            self._paused.add(outcome.key)
+            self.progress.run_stopped(label(outcome.spec))
+            found[outcome.key] = outcome
         return found
 
-    def forget(self, specs: Sequence[RunSpec]) -> None:
-        """Takes away what runs that were left would go on from; what they had come to stays known."""
+    def drop_checkpoints(self, specs: Sequence[RunSpec]) -> None:
+        """Takes away what paused runs would go on from; what they had come to stays known."""
         for spec in specs:
             self.store.checkpoint_path(spec.key).unlink(missing_ok=True)
 
-    def _stored_part(self, spec: RunSpec, n_steps: int) -> Paused | None:
+    def _stored_pause(self, spec: RunSpec, n_steps: int) -> Paused | None:
         """What a run is known to have come to; where all is to be done again, in this call alone."""
-        if self.rerun == "always" and spec.key not in self._parted:
-            self.forget([spec])
+        if self.rerun == "always" and spec.key not in self._paused:
+            self.drop_checkpoints([spec])
             return None
         return self.store.get_paused(spec.key, n_steps)
 
@@ -213,7 +219,8 @@ class Sweep:
         checkpoint = self.store.checkpoint_path(spec.key)
         is_part = until is not None or checkpoint.is_file()
         leg = Leg(checkpoint=str(checkpoint), until=until) if is_part else None
-        self.executor.start(spec, Teller(self.progress), cached_strategies(beside), leg)
+        strategies = sorted({*cached_strategies(beside), *self.beside})
+        self.executor.start(spec, Teller(self.progress), strategies, leg)
 
     def _let_go_of(self, specs: Iterable[RunSpec]) -> None:
         for spec in specs:
@@ -228,6 +235,8 @@ class Sweep:
         self.n_done += 1
         cost = units(result.spec, self.n_layers)
         self.progress.run_finished(label(result.spec), cost, result.cost.seconds, result.score)
+        for tell in self.told:
+            tell(result)
         return result
 
     def _note_crash(self, crash: Crash) -> None:
@@ -236,23 +245,31 @@ class Sweep:
         self.progress.run_crashed(label(crash.spec), f"{crash.error} (see {path})", units(crash.spec, self.n_layers))
 
 
-def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> Curve:
+def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> Chapter:
     """Line search, full model, every depth, every seed; what is in the store is not done again."""
     began = time.monotonic()
     check(request)
-    with make_executor(request, options) as executor:
+    with (
+        make_executor(request, options) as executor,
+        Tracking(options.trackers, options.out, progress.note) as tracking,
+    ):
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
         resolved = opened.resolved
         settled = curve_config(resolved, options.out, max_cache_bytes=options.max_cache_bytes)
         atomic.write(options.out / "curve.yaml", settled)
         for line in plan_lines(opened):
             progress.note(line)
-        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
+        page = LivePage(opened.store, resolved, progress.note)
+        told = (tracking.log, lambda _: page.renew())
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, told)
         sweep.announce(all_specs(resolved))
-        tried, rates = _search(sweep, resolved, functools.partial(_at_leading_rate, resolved))
-        groups = replicates(resolved, rates)
-        results = sweep.run(flat(groups))
-    return _assembled(sweep, resolved, tried, groups, results, time.monotonic() - began)
+        searched, rates = _choose_rates(sweep, resolved, functools.partial(_at_leading_rate, resolved))
+        results = sweep.run(flat(replicates(resolved, rates)))
+    if not results:
+        raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
+    wall_seconds, found = time.monotonic() - began, searched | results
+    curve = curve_of(opened.store, resolved, found, runs=sweep.counts, wall_seconds=wall_seconds)
+    return chapter_of(opened.store, curve, list(found.values()), settled)
 
 
 def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> float:
@@ -267,15 +284,15 @@ def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> fl
     with make_executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
         sweep.announce(line_search_specs(resolved))
-        return _search(sweep, resolved)[1][None]
+        return _choose_rates(sweep, resolved)[1][None]
 
 
 def finished_searches(opened: Opened) -> list[list[RunResult]]:
     """The results of each line search of this store that is over and differs from ours in nothing but its rates."""
     ours = line_search_specs(opened.resolved)[0]
     finished = []
-    for path in sorted(opened.store.spec_path("*", "*").parent.glob("*.json")):
-        specs = line_search_specs(read_resolved(path))
+    for request in opened.store.requests():
+        specs = line_search_specs(request)
         if specs and specs[0].replace(learning_rate=ours.learning_rate).key == ours.key:
             results = [result for spec in specs if (result := opened.store.get(spec.key)) is not None]
             finished += [results] if len(results) == len(specs) else []
@@ -295,24 +312,21 @@ def workers(request: CurveSpec, options: SweepOptions) -> int:
     return check_between("workers", options.n_workers, 1, 1024)
 
 
-def _search(
+def _choose_rates(
     sweep: Sweep, resolved: ResolvedCurve, guess: Guess = lambda _: ()
-) -> tuple[list[TriedRate], dict[Depth, float]]:
-    """What was tried for the full model, and the rate chosen for each depth."""
+) -> tuple[dict[str, RunResult], dict[Depth, float]]:
+    """What the runs that choose rates gave, by key, and the rate chosen for each depth."""
     groups = search_specs(resolved)
     results = sweep.run(flat(groups), guess) if groups else {}
     rates = chosen_rates(resolved, results)
     if None not in rates:
         raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
-    tried = [
-        TriedRate(learning_rate=s.learning_rate, score=results[s.key].score if s.key in results else None)
-        for s in groups.get(None, [])
-    ]
-    if groups:
+    if resolved.asked.protocol == "paper" and groups:
+        sweep.progress.note(f"the line search chose the rate {rates[None]:g}")
+    elif groups:
         said = ", ".join(f"{name_of(depth)} {rate:g}" for depth, rate in rates.items())
-        is_one = resolved.asked.protocol == "paper"
-        sweep.progress.note(f"the line search chose the rate{f' {rates[None]:g}' if is_one else f's: {said}'}")
-    return tried, rates
+        sweep.progress.note(f"the line search chose the rates: {said}")
+    return results, rates
 
 
 def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -> list[RunSpec]:
@@ -328,43 +342,6 @@ def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -
 def name_of(depth: Depth) -> str:
     """What a depth is called while it runs."""
     return (Full() if depth is None else Freeze(depth)).name
-
-
-def _assembled(
-    sweep: Sweep,
-    resolved: ResolvedCurve,
-    tried: list[TriedRate],
-    groups: dict[Depth, list[RunSpec]],
-    results: dict[str, RunResult],
-    wall_seconds: float,
-) -> Curve:
-    by_depth = {
-        depth: Replicates(specs=specs, results=[results[s.key] for s in specs if s.key in results])
-        for depth, specs in groups.items()
-    }
-    if not results:
-        raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
-    searched = [r for s in flat(search_specs(resolved)) if (r := sweep.store.get(s.key)) is not None]
-    costs = [result.cost for result in (*searched, *results.values())]
-    return build_curve(
-        request=resolved.asked,
-        full=by_depth[None],
-        depths={depth: group for depth, group in by_depth.items() if depth is not None},
-        line_search=tried,
-        cost=summed(costs, wall_seconds),
-        runs=sweep.counts,
-        extra_warnings=list(prices(sweep.store, resolved, groups)),
-    )
-
-
-def summed(costs: Sequence[Cost], wall_seconds: float) -> CurveCost:
-    """What runs took together."""
-    return CurveCost(
-        wall_seconds=wall_seconds,
-        prefix_seconds=sum(cost.prefix_seconds for cost in costs),
-        train_seconds=sum(cost.seconds for cost in costs),
-        cache_bytes=max((cost.cache_bytes for cost in costs), default=0),
-    )
 
 
 def plan_lines(opened: Opened) -> list[str]:

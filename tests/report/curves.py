@@ -68,7 +68,7 @@ def point(
         learning_rate=5e-5,
         trained_parameters=22_713_986 if n_frozen is None else PARAMETERS.get(n_frozen, 1_000_000 + n_frozen),
         seconds=(52.4 if n_frozen is None else 3.2 * (n_layers - n_frozen) + 0.31) if scores else None,
-        peak_bytes=412_000_000,
+        peak_bytes=412_000_000 if n_frozen is None else 90_000_000 + 40_000_000 * (n_layers - n_frozen),
         n_failed=len(scores) - len(good),
         mean_without_failed=statistics.fmean(good) if good else None,
         expected_best=tuple(sorted(scores)),
@@ -81,15 +81,7 @@ def operating_point(
     """The operating point of these points, with a made-up distribution around it."""
     own = full.ratio if scale == "ratio" else full.ratio_above_chance
     if own is None:
-        return OperatingPoint(
-            keep=keep,
-            scale=scale,
-            n_frozen=None,
-            trained_layers=None,
-            distribution=(),
-            plausible=(),
-            is_monotone=True,
-        )
+        return OperatingPoint.of_nothing(keep, scale)
     kept = [(p, p.ratio if scale == "ratio" else p.ratio_above_chance) for p in points]
     deep_enough = [p for p, share in kept if share is not None and share >= keep]
     best = deep_enough[-1] if deep_enough else None

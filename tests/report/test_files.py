@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frostline.analysis import Curve
+from frostline.analysis import Chapter, Curve
 from frostline.errors import UsageError
 from frostline.report.charts import svg
 from frostline.report.files import write_curve, write_report
@@ -80,11 +80,13 @@ def test_a_reader_never_finds_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_report_has_the_format_of_its_ending(tmp_path: Path) -> None:
     curve = make_curve()
-    written = [write_report(curve, tmp_path / name).read_text(encoding="utf-8") for name in ("a.MD", "b.svg", "c.json")]
+    chapters = [Chapter(curve=curve)]
+    paths = [write_report(chapters, tmp_path / name) for name in ("a.MD", "b.svg", "c.json")]
+    written = [path.read_text(encoding="utf-8") for path in paths]
     assert written == [markdown(curve), svg(curve), json.dumps(curve.to_json(), indent=2) + "\n"]
-    with pytest.raises(UsageError, match=r"unknown report ending '\.pdf'; known: \.json, \.md, \.svg"):
-        write_report(curve, tmp_path / "d.pdf")
-    assert not (tmp_path / "d.pdf").exists()
+    with pytest.raises(UsageError, match=r"unknown report ending '\.doc'; known: \.html, \.md"):
+        write_report(chapters, tmp_path / "d.doc")
+    assert not (tmp_path / "d.doc").exists()
 
 
 def test_reports_start_without_the_heavy_libraries() -> None:

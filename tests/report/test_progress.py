@@ -31,8 +31,8 @@ def live(clock: FakeClock) -> tuple[LiveProgress, io.StringIO]:
     return LiveProgress(console, clock), file
 
 
-def pictured(progress: LiveProgress) -> str:
-    console = Console(file=io.StringIO(), width=80)
+def pictured(progress: LiveProgress, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(progress.render())
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -142,18 +142,37 @@ def test_the_live_display_shows_what_runs() -> None:
     clock = FakeClock()
     progress, _ = live(clock)
     assert pictured(progress).strip() == ""
-    progress.start(4.0, list("abcd"))
+    progress.start(4.0, ["full seed 0", "freeze:3 [b]seed[/b] 1", "freeze:4 seed 0", "freeze:4 seed 1"])
     progress.run_started("full seed 0")
     progress.run_started("freeze:3 [b]seed[/b] 1")
     progress.epoch("freeze:3 [b]seed[/b] 1", 2, 3, 0.4123, 0.71)
     clock.now += 10
     progress.run_finished("full seed 0", 1.0, 9.96, 0.78)
-    lines = [line.rstrip() for line in pictured(progress).splitlines()]
+    assert max(len(line) for line in pictured(progress, 60).splitlines()) <= 60, "its height does not change"
+    lines = [line.rstrip() for line in pictured(progress, 100).splitlines()]
     assert re.fullmatch(r"[━╸╺ ]+  1/4 runs  about 30 s left", lines[0])
-    assert lines[1:] == [
-        "  freeze:3 [b]seed[/b] 1: epoch 2 of 3, loss 0.412, score 0.710",
+    assert [re.sub("  +", "  ", line) for line in lines[1:]] == [
+        f"  full  1/1  0.780  {'·' * 19}●",
+        "  freeze:3 [b]seed[/b]  0/1  –  epoch 2 of 3, loss 0.412, score 0.710",
+        "  freeze:4  0/2  –  waiting",
         "  last: full seed 0, score 0.780 in 10 s",
     ]
+
+
+def test_the_live_display_draws_the_means_so_far() -> None:
+    progress, _ = live(FakeClock())
+    progress.start(5.0, ["full seed 0", "full seed 1", "freeze:5 seed 0", "freeze:6 seed 0", "freeze:6 seed 1"])
+    progress.found(2.0, {"full seed 0": 0.8, "full seed 1": 0.9})
+    progress.run_finished("freeze:5 seed 0", 1.0, 1.0, 0.7)
+    progress.run_finished("freeze:6 seed 0", 1.0, 1.0, 0.55)
+    progress.run_started("line search 1e-05")
+    lines = [line.rstrip() for line in pictured(progress).splitlines()][1:-1]
+    assert [line.split()[:3] for line in lines] == [
+        ["full", "2/2", "0.850"], ["freeze:5", "1/1", "0.700"], ["freeze:6", "1/2", "0.550"], ["line", "search", "–"],
+    ]  # fmt: skip
+    assert [line.count("·") for line in lines] == [19, 9, 0, 0]
+    assert lines[2].endswith("waiting")
+    assert lines[3].endswith("started")
 
 
 def test_the_live_display_keeps_crashes_and_notes() -> None:

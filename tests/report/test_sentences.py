@@ -4,9 +4,8 @@ import pytest
 
 from frostline.analysis import Curve, DepthShare
 from frostline.report import sentences
-from frostline.report.axis import extent, keep_line
 
-from .curves import DEMO_SCORES, make_curve
+from .curves import make_curve
 
 
 def first_scale(curve: Curve, scale: str) -> Curve:
@@ -16,7 +15,8 @@ def first_scale(curve: Curve, scale: str) -> Curve:
 def test_the_answer_says_what_is_kept_and_what_is_saved() -> None:
     assert sentences.answer(make_curve()) == (
         "Training the last 2 of 6 layers keeps 95.9% [93.6, 98.3] of the full score"
-        " (accuracy 0.749 against 0.781, chance 0.500) with 16% of the parameters and 13% of the time."
+        " (accuracy 0.749 against 0.781, chance 0.500) with 16% of the parameters, 13% of the time and"
+        " 41% of the memory."
     )
 
 
@@ -85,7 +85,7 @@ def test_no_full_run_and_nothing_to_compare() -> None:
 
 def test_unknown_times_are_left_out() -> None:
     curve = make_curve()
-    timeless = curve.replace(full=curve.full.replace(seconds=None))
+    timeless = curve.replace(full=curve.full.replace(seconds=None, peak_bytes=None))
     assert sentences.answer(timeless).endswith("with 16% of the parameters.")
 
 
@@ -93,19 +93,3 @@ def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:
     shares = tuple(DepthShare(n_frozen=n, share=share) for n, share in ((None, 0.08), (2, 0.0), (3, 0.92)))
     assert sentences.distribution(shares) == "full: 8%, 3: 92%"
     assert sentences.distribution(()) == "–"
-
-
-def test_the_line_to_reach() -> None:
-    curve = make_curve({None: (0.8, 0.8, 0.8), 3: (0.7, 0.7, 0.7)})
-    assert [keep_line(curve, asked) for asked in curve.operating_points] == pytest.approx([0.72, 0.77])
-    assert keep_line(curve, None) is None
-    null = make_curve({None: (-0.8,), 3: (0.7,)}, chance=0.0)
-    assert [keep_line(null, asked) for asked in null.operating_points] == [None, None]
-
-
-def test_a_huge_interval_does_not_squeeze_the_curve() -> None:
-    curve = make_curve(DEMO_SCORES)
-    low, high = extent(curve, sentences.headline(curve))
-    wild = curve.replace(full=curve.full.replace(ci=(-40.0, 42.0)))
-    assert (low, high) == pytest.approx((0.5, 0.7996), abs=1e-3)
-    assert extent(wild, sentences.headline(wild)) == pytest.approx((0.5 - 0.146, 0.792 + 0.146))

@@ -1,6 +1,7 @@
 """Finished runs → the curve, its operating points, their uncertainty and what to beware of, as records."""
 
-from frostline.analysis.curves import Replicates, build_curve, row_variance
+from frostline.analysis.chapters import Chapter, Provenance, RunLine
+from frostline.analysis.curves import Replicates, build_curve, row_variance, row_variance_of
 from frostline.analysis.records import (
     Answer,
     Curve,
@@ -14,20 +15,30 @@ from frostline.analysis.records import (
     RunCounts,
     TriedRate,
 )
+from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
 __all__ = [
+    "VIEWS",
     "Answer",
+    "Chapter",
     "Curve",
     "CurveCost",
     "DepthShare",
     "Finding",
     "Interval",
+    "Mark",
     "OperatingPoint",
     "OtherMetric",
     "Point",
+    "Provenance",
     "Replicates",
     "RunCounts",
+    "RunLine",
+    "Series",
     "TriedRate",
+    "View",
     "build_curve",
     "row_variance",
+    "row_variance_of",
+    "series",
 ]

@@ -5,11 +5,14 @@ Every number a report shows is computed here. Knows nothing of how runs are made
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frostline import stats
 from frostline.analysis.cautions import DevMargin, cautions, means_by_depth
@@ -28,6 +31,8 @@ from frostline.errors import FrostlineError
 from frostline.metrics import metric_named
 from frostline.records import SCALES, CurveSpec, Protocol, RunResult, RunSpec, Scale
 
+_MOST_ROWS_AT_ONCE = 20_000
+"""dev rows up to which all resamples are held in memory"""
 _RESAMPLING_SEED = 1911_03090
 """Every resampling starts from here, so the same runs give the same record."""
 
@@ -227,7 +232,7 @@ def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, Other
 def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | None:
     if len(results) < stats.MIN_SEEDS:
         return None
-    variance, n_rows = row_variance(metric_name, results), results[0].n_dev
+    variance, n_rows = row_variance_of(metric_name, results), results[0].n_dev
     return stats.crossed_interval([result.score for result in results], variance, n_rows)
 
 
@@ -235,16 +240,23 @@ def _dev_margin(metric_name: str, results: Sequence[RunResult]) -> DevMargin | N
     if not results:
         return None
     n_rows = results[0].n_dev
-    resampled = 1.96 * math.sqrt(row_variance(metric_name, results[:1]))
+    resampled = 1.96 * math.sqrt(row_variance_of(metric_name, results[:1]))
     # The rule of three: a run without a mistake does not vary over its rows, yet n of them rule out no more than 3/n.
     return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 
 
-def row_variance(metric_name: str, results: Sequence[RunResult]) -> float:
+def row_variance_of(metric_name: str, results: Sequence[RunResult]) -> float:
     """The variance of the results' mean score over resampled dev rows."""
+    outputs = [result.predictions.outputs.array() for result in results]
+    return row_variance(metric_name, results[0].predictions.labels.array(), outputs)
+
+
+def row_variance(metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
+    """The variance over resampled rows of the mean score of several models' outputs."""
     metric = metric_named(metric_name)
-    labels = results[0].predictions.labels.array()
-    answers = [metric.checked_answers(labels, result.predictions.outputs.array()) for result in results]
+    answers = [metric.checked_answers(labels, one) for one in outputs]
+    if metric.of_tables is not None and len(labels) <= _MOST_ROWS_AT_ONCE:
+        return _row_variance_of_classes(metric.of_tables, labels, answers)
 
     def mean_score(rows: stats.Rows) -> float:
         true = labels[rows]
@@ -253,18 +265,27 @@ def row_variance(metric_name: str, results: Sequence[RunResult]) -> float:
     return stats.row_variance(mean_score, len(labels), np.random.default_rng(_RESAMPLING_SEED))
 
 
+def _row_variance_of_classes(
+    of_tables: Callable[[NDArray[Any]], NDArray[Any]], labels: NDArray[Any], answers: Sequence[NDArray[Any]]
+) -> float:
+    """The same, all resamples at once: each is a table of how often a class was taken for another."""
+    n_classes = int(max(labels.max(), *(answer.max() for answer in answers))) + 1
+    counts = _resampled_counts(len(labels))
+    cells = np.eye(n_classes**2, dtype=np.float32)
+    tables = [(counts @ cells[n_classes * labels.astype(np.int64) + answer]).astype(np.float64) for answer in answers]
+    scores = [of_tables(table.reshape(-1, n_classes, n_classes)) for table in tables]
+    return float(np.var(np.mean(scores, axis=0), ddof=1))
+
+
+@functools.lru_cache(maxsize=2)
+def _resampled_counts(n_rows: int) -> NDArray[np.float32]:
+    return stats.resampled_counts(n_rows, np.random.default_rng(_RESAMPLING_SEED))
+
+
 def _operating_point(keep: float, scale: Scale, points: Sequence[Point], frame: _Frame) -> OperatingPoint:
     base = frame.base(scale)
     if frame.full_mean is None or not stats.is_above(frame.full_mean, base):
-        return OperatingPoint(
-            keep=keep,
-            scale=scale,
-            n_frozen=None,
-            trained_layers=None,
-            distribution=(),
-            plausible=(),
-            is_monotone=True,
-        )
+        return OperatingPoint.of_nothing(keep, scale)
     bar, means = stats.bar_of(keep, frame.full_mean, base), means_by_depth(points)
     n_frozen = stats.operating_depth(means, bar)
     return OperatingPoint(

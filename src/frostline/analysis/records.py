@@ -108,6 +108,19 @@ class OperatingPoint(Record):
     is_monotone: bool
     """no shallower cut falls short of the share"""
 
+    @classmethod
+    def of_nothing(cls, keep: float, scale: Scale) -> OperatingPoint:
+        """That on a scale which means nothing here."""
+        return cls(
+            keep=keep,
+            scale=scale,
+            n_frozen=None,
+            trained_layers=None,
+            distribution=(),
+            plausible=(),
+            is_monotone=True,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRate(Record):
@@ -125,7 +138,7 @@ class TriedRate(Record):
 class CurveCost(Record):
     """What a curve took."""
 
-    wall_seconds: float
+    wall_seconds: float | None
     """this call, from start to end"""
     prefix_seconds: float
     """computing what the frozen layers put out, summed over the curve's runs"""

@@ -81,6 +81,7 @@ def curve(
     workers: flags.Workers = None,
     device: flags.Device = None,
     rerun: flags.RerunName = None,
+    track: flags.Track = None,
     dry_run: Annotated[bool, flag("--dry-run", said="only tell runs, minutes and bytes")] = False,
     config: flags.Config = None,
     as_json: flags.AsJson = False,
@@ -131,6 +132,7 @@ def find(
     workers: flags.Workers = None,
     device: flags.Device = None,
     rerun: flags.RerunName = None,
+    track: flags.Track = None,
     config: flags.Config = None,
     as_json: flags.AsJson = False,
 ) -> None:
@@ -233,6 +235,31 @@ def tasks(as_json: flags.AsJson = False) -> None:
         _print_json([task.to_json() for task in found])
     else:
         print_tasks(_console(), [(task.name, task.kind, task.metrics, task.columns) for task in found])
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="OUT", help="out folders of `curve` and `find`")],
+    format: Annotated[  # noqa: A002
+        str | None, flag("--format", said="files to write instead, e.g. `html,md,latex,csv,svg,png,pdf`")
+    ] = None,
+    to: Annotated[Path | None, flag("--to", said="folder of the files; by default the first OUT")] = None,
+    as_json: flags.AsJson = False,
+) -> None:
+    """What out folders hold, each request apart: on the terminal, or as files `report.<ending>`."""
+    from frostline.report.terminal import print_chapters
+    from frostline.stored import chapters
+
+    found = [chapter for folder in folders for chapter in chapters(folder)]
+    if format is not None:
+        from frostline.report.files import write_reports
+
+        for path in write_reports(found, [name.strip() for name in format.split(",")], to or folders[0]):
+            _console().print(str(path), highlight=False, markup=False, soft_wrap=True)
+    elif as_json:
+        _print_json({"chapters": [chapter.to_json() for chapter in found]})
+    else:
+        print_chapters(_console(), found)
 
 
 caches = typer.Typer(help="What frozen layers put out, kept on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from frostline.records import Crash, EpochRecord, Leg, Paused, RunResult, RunSpec
@@ -47,11 +47,3 @@ class Executor(Protocol):
 def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
     """Those that start from kept states."""
     return sorted({spec.strategy for spec in specs if spec.is_cached})
-
-
-def run_all(executor: Executor, specs: Sequence[RunSpec], listener: Listener) -> Iterator[Outcome]:
-    """One outcome a spec, as they end."""
-    for spec in specs:
-        executor.start(spec, listener, cached_strategies(specs))
-    for _ in specs:
-        yield executor.outcome()

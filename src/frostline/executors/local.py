@@ -31,13 +31,13 @@ _MEMORY = ":".join(
     f"glibc.malloc.{name}={value}"
     for name, value in {"hugetlb": 1, "mmap_threshold": 2**25, "trim_threshold": 2**40, "top_pad": 2**26}.items()
 )
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def worker_variables(threads: int) -> dict[str, str]:
     """What is set in the environment of a worker; how memory is taken, only where the user does not say."""
     memory = os.environ.get("GLIBC_TUNABLES", _MEMORY)
-    limits = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    limits = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**limits, "TOKENIZERS_PARALLELISM": "false", "GLIBC_TUNABLES": memory}
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frostline import atomic
 from frostline.analysis import Curve, Interval, Point
-from frostline.report import axis, sentences, text
+from frostline.analysis.views import Series, series
+from frostline.report import sentences, text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -116,8 +117,14 @@ def _x(curve: Curve) -> alt.X:
     return alt.X("x:Q", scale=alt.Scale(domain=_x_domain(curve), nice=False), axis=ticks)
 
 
+def _scores(curve: Curve) -> Series:
+    seen = series(curve, "score")
+    assert seen is not None, "scores are always there"
+    return seen
+
+
 def _y_domain(curve: Curve) -> tuple[float, float]:
-    low, high = axis.extent(curve, sentences.headline(curve))
+    low, high = _scores(curve).extent
     margin = 0.04 * (high - low) or 0.05
     return low - margin, high + margin
 
@@ -171,8 +178,7 @@ def _reference_layers(curve: Curve) -> list[alt.Chart]:
 
 
 def _reference_lines(curve: Curve) -> list[_Line]:
-    asked = sentences.headline(curve)
-    reach = axis.keep_line(curve, asked)
+    asked, reach = _scores(curve).asked, _scores(curve).bar
     lines = [_Line(at=curve.chance, label=f"chance {text.score(curve.chance)}", dash=(1, 3))]
     if reach is not None and asked is not None:
         above = "" if asked.scale == "ratio" else " above chance"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, final
 
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frostline.report import text
+from frostline.report.board import Board
 
 Clock = Callable[[], float]
 _HEARTBEAT_SECONDS = 60.0
@@ -93,10 +94,10 @@ class Progress(ABC):
         with self._lock:
             self._tally.add(total_units, len(labels))
 
-    def drop(self, units: float, n_runs: int) -> None:
-        """Runs that were to be done are not: they were found."""
+    def found(self, units: float, scores: Mapping[str, float]) -> None:
+        """Runs that were to be done are there already, with these scores by label; they would have cost so much."""
         with self._lock:
-            self._tally.drop(units, n_runs)
+            self._tally.drop(units, len(scores))
 
     @abstractmethod
     def run_started(self, label: str) -> None:
@@ -174,11 +175,12 @@ class PlainProgress(Progress):
 
 @final
 class LiveProgress(Progress):
-    """A bar with the time left, and below it what runs at the moment; it is gone when the sweep is over."""
+    """A bar with the time left, and below it a board of what is done, runs and waits; gone when the sweep is over."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
         self._running: dict[str, str] = {}
+        self._board = Board()
         self._last = ""
         # Standard output belongs to the caller (`--json`); only what would break the bar goes through it.
         self._live = Live(
@@ -193,6 +195,19 @@ class LiveProgress(Progress):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+
+    def start(self, total_units: float, labels: Sequence[str]) -> None:
+        """Shows the runs as waiting."""
+        super().start(total_units, labels)
+        with self._lock:
+            self._board.add(labels)
+
+    def found(self, units: float, scores: Mapping[str, float]) -> None:
+        """Shows the runs as done."""
+        super().found(units, scores)
+        with self._lock:
+            for label, score in scores.items():
+                self._board.finish(label, score)
 
     def run_started(self, label: str) -> None:
         """Shows the run among those under way."""
@@ -210,17 +225,19 @@ class LiveProgress(Progress):
             self._running.pop(label, None)
 
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
-        """Moves the bar and shows the run as the last one done."""
+        """Moves the bar and counts the run on the board."""
         with self._lock:
             self._tally.finish(units)
             self._running.pop(label, None)
-            self._last = f"last: {_name(label)}, {_result_words(seconds, score)}"
+            self._board.finish(label, score)
+            self._last = f"  last: {_name(label)}, {_result_words(seconds, score)}"
 
     def run_crashed(self, label: str, error: str, units: float = 0.0) -> None:
         """A line with the error, which stays."""
         with self._lock:
             self._tally.crash(units)
             self._running.pop(label, None)
+            self._board.crash(label)
             line = _ended_line(self._tally, label, f"crashed: {text.one_line(error, 300)}")
         self.note(line)
 
@@ -232,22 +249,18 @@ class LiveProgress(Progress):
     def render(self) -> RenderableType:
         """The display as it stands."""
         with self._lock:
-            tally, running, last = self._tally, dict(self._running), self._last
+            tally, board = self._tally, self._board.render(self._running)
             n_runs, n_ended, n_crashed = tally.n_runs, tally.n_ended, tally.n_crashed
             total, done, left = tally.total_units, tally.done_units, tally.time_left()
         if not n_runs:
-            return Text("")
+            return board
         crashed = f", {n_crashed} crashed" if n_crashed else ""
         head = Table.grid(padding=(0, 2, 0, 0))
         bar = ProgressBar(total=max(total, 1e-9), completed=min(done, total), width=30)
         head.add_row(bar, Text(f"{n_ended}/{n_runs} runs{crashed}"), Text(left, style="dim"))
-        lines = [_cut(f"  {_name(label)}: {words}") for label, words in running.items()]
-        return Group(head, *lines, *([_cut(f"  {last}", style="dim")] if last else []))
-
-
-def _cut(line: str, style: str = "") -> Text:
-    """A line that is cut where the terminal ends: the display must not change its height."""
-    return Text(line, style=style, no_wrap=True, overflow="ellipsis")
+        # Cut where the terminal ends: the display must not change its height.
+        last = Text(self._last, style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(head, board, *([last] if self._last else []))
 
 
 def _name(label: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frostline.analysis import Curve, DepthShare, Finding, OperatingPoint, Point
+from frostline.analysis import Curve, DepthShare, Finding, Interval, OperatingPoint, Point, View
 from frostline.records import Scale
 from frostline.report import text
 
@@ -47,6 +47,20 @@ def kept(point: Point, scale: Scale) -> float | None:
     return point.ratio if scale == "ratio" else point.ratio_above_chance
 
 
+def view_value(view: View, value: float | None) -> str:
+    """A value of a view: `0.741`, `−0.041`, `94.8%`."""
+    if view == "difference":
+        return text.difference(value)
+    return text.share(value) if view in ("ratio", "ratio_above_chance") else text.score(value)
+
+
+def view_interval(view: View, interval: Interval | None) -> str:
+    """The interval of a value of a view."""
+    if view == "difference":
+        return text.difference_interval(interval)
+    return text.share_interval(interval) if view in ("ratio", "ratio_above_chance") else text.score_interval(interval)
+
+
 def answer(curve: Curve) -> str:
     """One sentence: how many of the last layers need fine-tuning, what is kept, what is saved."""
     asked = headline(curve)
@@ -62,8 +76,7 @@ def answer(curve: Curve) -> str:
     return (
         f"Training {what_trains(point.trained_layers, curve.n_layers)} keeps {_kept_with_interval(point, asked.scale)}"
         f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f" with {text.part(point.trained_parameters, curve.full.trained_parameters)} of the parameters"
-        f"{_time_share(curve, point)}."
+        f" with {_savings(curve, point)}."
     )
 
 
@@ -123,7 +136,7 @@ def how_run(curve: Curve) -> list[tuple[str, str]]:
         ("learning rate", f"{text.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
         ("seeds", seeds or text.DASH),
         ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
-        ("time", f"{text.duration(cost.wall_seconds)} for this call"),
+        *([] if cost.wall_seconds is None else [("time", f"{text.duration(cost.wall_seconds)} for this call")]),
         ("training", f"{text.duration(cost.train_seconds)} over all runs, evaluation included"),
         ("frozen layers", f"{text.duration(cost.prefix_seconds)} over all runs, {text.size(cost.cache_bytes)} kept"),
     ]
@@ -165,10 +178,14 @@ def _kept_with_interval(point: Point, scale: Scale) -> str:
     return said if scale != "ratio" else f"{said} ({text.counted(len(point.seeds), 'seed')}, no interval)"
 
 
-def _time_share(curve: Curve, point: Point) -> str:
-    if point.seconds is None or not curve.full.seconds:
-        return ""
-    return f" and {text.part(point.seconds, curve.full.seconds)} of the time"
+def _savings(curve: Curve, point: Point) -> str:
+    """What a point takes of what the full model takes: `16% of the parameters, 22% of the time and …`."""
+    parts = [f"{text.part(point.trained_parameters, curve.full.trained_parameters)} of the parameters"]
+    if point.seconds is not None and curve.full.seconds:
+        parts.append(f"{text.part(point.seconds, curve.full.seconds)} of the time")
+    if point.peak_bytes is not None and curve.full.peak_bytes:
+        parts.append(f"{text.part(point.peak_bytes, curve.full.peak_bytes)} of the memory")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
 def _why_null(curve: Curve) -> str:

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from frostline.analysis import Curve, Finding
+from frostline.analysis import Chapter, Curve, Finding
 from frostline.cache import Entry
 from frostline.records import Census, DepthCount
 from frostline.report import sentences, tables, text
@@ -51,6 +51,21 @@ def print_curve(console: Console, curve: Curve) -> None:
         _print_table(console, tables.operating_table(curve))
     _print_run(console, curve)
     _print_remarks(console, curve)
+
+
+def print_chapters(console: Console, chapters: Sequence[Chapter]) -> None:
+    """Print what a report tells: all of one request; of several, the answers."""
+    if len(chapters) == 1:
+        print_curve(console, chapters[0].curve)
+    for chapter in chapters if len(chapters) > 1 else ():
+        _say(console, Text(sentences.title(chapter.curve), style="bold"))
+        _say(console, Text(sentences.answer(chapter.curve), style=ACCENT))
+        if isinstance(chapter.curve, Finding):
+            _say(console, Text(sentences.decision(chapter.curve)))
+        console.print()
+    n_missing = sum(chapter.n_missing for chapter in chapters)
+    if n_missing:
+        _say(console, Text(f"{text.counted(n_missing, 'run')} yet to be done: the numbers will move."))
 
 
 def print_layers(console: Console, census: Census) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from frostline.analysis import Curve, Point
-from frostline.report import axis, sentences, text
+from frostline.analysis.views import series
+from frostline.report import sentences, text
 
 MEAN, SEED, LINE = "●", "○", "┊"
 _LABEL_WIDTH = 6
@@ -19,9 +20,10 @@ def chart_lines(curve: Curve, width: int) -> list[str]:
     n_columns = width - _LABEL_WIDTH - _VALUE_WIDTH - 2 * len(_GAP)
     if not points or n_columns < 20:
         return []
-    asked = sentences.headline(curve)
-    low, high = axis.extent(curve, asked)
-    line = axis.keep_line(curve, asked)
+    seen = series(curve, "score")
+    assert seen is not None, "scores are always there"
+    asked, line = seen.asked, seen.bar
+    low, high = seen.extent
 
     def column(value: float) -> int:
         return round((value - low) / (high - low) * (n_columns - 1)) if high > low else n_columns // 2

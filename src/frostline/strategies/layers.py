@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
 from frostline.records import Plan
-from frostline.stack import Stack
 from frostline.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
 
 
 @final

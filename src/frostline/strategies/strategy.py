@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from frostline.records import Plan
-from frostline.stack import Stack
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
 
 
 @dataclass(frozen=True)

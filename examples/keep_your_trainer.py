@@ -1,0 +1,24 @@
+"""`frostline.freeze` in a loop of your own: what is frozen stays in eval, and did not move."""
+
+import torch
+
+import frostline
+from frostline.stack.load import load_model, load_tokenizer
+
+tokenizer = load_tokenizer("all-MiniLM-L6-v2")
+model = load_model("all-MiniLM-L6-v2", head_seed=0, label_names=("bad", "good"), pad_token_id=tokenizer.pad_token_id)
+plan = frostline.freeze(model, n_frozen=4)
+print(plan)
+
+batch = tokenizer(["a joy to watch", "a chore to watch"], padding=True, return_tensors="pt")
+labels = torch.tensor([1, 0])
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=2e-4)
+for step in range(5):
+    model.train()  # what is frozen stays in eval all the same
+    loss = model(**batch, labels=labels).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"step {step}: loss {loss.item():.3f}")
+plan.verify()
+print("what is frozen did not move")
