@@ -50,3 +50,12 @@ def test_the_test_has_teeth() -> None:
     assert not _is_said("mean 0.741\n", "mean 0.640\n")
     assert not _is_said("mean 0.741\n", "")
     assert not _is_said("2 rows\n", "3 rows\n")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["own_data.py", "keep_your_trainer.py"])
+def test_the_examples_run(name: str, tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent / "examples" / name
+    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "frozen did not move" in done.stdout or "layers keep 90%" in done.stdout

@@ -109,12 +109,17 @@ def _to_json(value: object) -> Any:
     return value
 
 
+_PLAIN = (str, int, float, bool)
+
+
 @functools.cache
 def _hints(record: Any) -> dict[str, Any]:
     return typing.get_type_hints(record)
 
 
 def _from_json(kind: Any, value: object, place: str) -> Any:
+    if type(value) is kind and kind in _PLAIN:
+        return value
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Record):
         return _record_from_json(kind, value, place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frostline.analysis import (
@@ -21,7 +21,7 @@ from frostline.analysis import (
 from frostline.config import curve_config, find_config
 from frostline.errors import DataError, UsageError
 from frostline.prices import prices
-from frostline.protocols import all_specs, chosen_rates, flat, replicates, search_specs
+from frostline.protocols import Depth, all_specs, chosen_rates, flat, replicates, search_specs
 from frostline.records import Cost, ResolvedCurve, RunResult, RunSpec
 from frostline.store import Store
 
@@ -51,8 +51,10 @@ def curve_chapter(store: Store, resolved: ResolvedCurve) -> Chapter | None:
     if not any(spec.key in ended for spec in wanted.get(None, ())):
         return None
     counts = RunCounts(done=len(found), reused=0, crashed=len(crashed))
-    pending = {spec.key for spec in flat(wanted)} - ended
-    curve = curve_of(store, resolved, found, runs=counts, pending=pending)
+    there = {depth: [spec for spec in specs if spec.key in ended] for depth, specs in wanted.items()}
+    curve = curve_of(
+        store, resolved, found, runs=counts, groups={depth: specs for depth, specs in there.items() if specs}
+    )
     n_missing = len(all_specs(resolved)) - len(found)
     return chapter_of(store, curve, list(found.values()), curve_config(resolved, store.folder), n_missing)
 
@@ -64,15 +66,13 @@ def curve_of(
     *,
     runs: RunCounts,
     wall_seconds: float | None = None,
-    pending: Collection[str] = (),
+    groups: Mapping[Depth, list[RunSpec]] | None = None,
 ) -> Curve:
     """The curve that results draw, given by key: those that chose rates, and the replicates.
 
-    A replicate that is not among them crashed, unless it is pending: then it is left out.
+    `groups` holds the replicates that have ended, by default all; one of them that has no result crashed.
     """
-    wanted = replicates(resolved, chosen_rates(resolved, found))
-    ended = {depth: [spec for spec in specs if spec.key not in pending] for depth, specs in wanted.items()}
-    groups = {depth: specs for depth, specs in ended.items() if specs}
+    groups = replicates(resolved, chosen_rates(resolved, found)) if groups is None else groups
     by_depth = {
         depth: Replicates(specs=specs, results=[found[spec.key] for spec in specs if spec.key in found])
         for depth, specs in groups.items()
