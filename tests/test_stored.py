@@ -141,6 +141,11 @@ def test_a_run_that_crashed_is_told_of(curve: Finished, tmp_path: Path) -> None:
     assert part is not None
     assert any("crashed" in warning for warning in part.curve.warnings)
     assert part.curve.runs.crashed == 1
+    for run in whole.runs:
+        if run.role == "replicate":
+            (out / "runs" / f"{run.key}.json").unlink(missing_ok=True)
+            (out / "crashed" / f"{run.key}.json").write_text("{}")
+    assert curve_chapter(store, resolved) is None, "where all crashed there is nothing to draw"
 
 
 def test_what_is_no_out_folder(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def curve_chapter(store: Store, resolved: ResolvedCurve) -> Chapter | None:
     found = searched | _found(store, flat(wanted))
     crashed = {spec.key for spec in flat(wanted) if spec.key not in found and store.has_crashed(spec.key)}
     ended = found.keys() | crashed
-    if not any(spec.key in ended for spec in wanted.get(None, ())):
+    if len(found) == len(searched) or not any(spec.key in ended for spec in wanted.get(None, ())):
         return None
     counts = RunCounts(done=len(found), reused=0, crashed=len(crashed))
     there = {depth: [spec for spec in specs if spec.key in ended] for depth, specs in wanted.items()}
