@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from commands import Finished, Toy, frostline, start
-from frostline.analysis import Curve
+from frostline.analysis import Chapter, Curve
 from frostline.errors import DataError, UsageError
 from frostline.live import PAUSE, LivePage
+from frostline.records import ResolvedCurve
 from frostline.report.html import page
 from frostline.store import Store
 from frostline.stored import chapters, curve_chapter
@@ -30,6 +31,20 @@ def curve(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     done = frostline("curve", *task, *SETTINGS, out=out)
     assert done.code == 0, done.stderr
     return done
+
+
+@pytest.fixture
+def copied(curve: Finished, tmp_path: Path) -> Store:
+    """A store with the same curve, to be changed."""
+    return Store(Path(shutil.copytree(curve.out, tmp_path / "out")))
+
+
+def whole_of(store: Store) -> tuple[ResolvedCurve, Chapter]:
+    """The request of the only curve, and its chapter."""
+    (resolved,) = store.requests("curve")
+    chapter = curve_chapter(store, resolved)
+    assert chapter is not None
+    return resolved, chapter
 
 
 def report(*arguments: str, cwd: Path) -> Finished:
@@ -101,13 +116,9 @@ print(sorted({{"torch", "transformers"}} & set(sys.modules)))
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_curve_under_way_is_shown_as_far_as_it_is(curve: Finished, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(curve.out, out)
-    store = Store(out)
-    (resolved,) = store.requests("curve")
-    whole = curve_chapter(store, resolved)
-    assert whole is not None
+def test_a_curve_under_way_is_shown_as_far_as_it_is(copied: Store) -> None:
+    store, out = copied, copied.folder
+    resolved, whole = whole_of(store)
     for run in whole.runs:
         if run.n_frozen == 3 or (run.n_frozen == 2 and run.seed == 2):
             (out / "runs" / f"{run.key}.json").unlink()
@@ -126,13 +137,9 @@ def test_a_curve_under_way_is_shown_as_far_as_it_is(curve: Finished, tmp_path: P
         chapters(out)
 
 
-def test_a_run_that_crashed_is_told_of(curve: Finished, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(curve.out, out)
-    store = Store(out)
-    (resolved,) = store.requests("curve")
-    whole = curve_chapter(store, resolved)
-    assert whole is not None
+def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
+    store, out = copied, copied.folder
+    resolved, whole = whole_of(store)
     gone = next(run for run in whole.runs if run.n_frozen == 2 and run.seed == 2)
     (out / "runs" / f"{gone.key}.json").unlink()
     (out / "crashed").mkdir()
@@ -161,9 +168,8 @@ def test_an_unknown_format_is_told_in_one_line(curve: Finished, tmp_path: Path) 
     assert "unknown format 'htm'; known: html, md, latex, csv, svg, png, pdf. Did you mean 'html'?" in done.stderr
 
 
-def test_a_search_is_a_chapter_of_its_own(curve: Finished, toy: Toy, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(curve.out, out)
+def test_a_search_is_a_chapter_of_its_own(copied: Store, toy: Toy) -> None:
+    out = copied.folder
     task = (str(toy.model), str(toy.train), "--dev", str(toy.dev))
     found = frostline("find", *task, *SETTINGS, out=out)
     assert found.code == 0, found.stderr
@@ -199,11 +205,9 @@ class FakeClock:
         return self.now
 
 
-def test_a_live_page_is_written_seldom_enough(curve: Finished, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(curve.out, out)
-    (out / "report.html").unlink()
-    store, clock, said = Store(out), FakeClock(), list[str]()
+def test_a_live_page_is_written_seldom_enough(copied: Store) -> None:
+    (copied.folder / "report.html").unlink()
+    store, clock, said = copied, FakeClock(), list[str]()
     live = LivePage(store, store.requests("curve")[0], said.append, clock)
     live.renew()
     assert live.path.is_file()
@@ -216,13 +220,11 @@ def test_a_live_page_is_written_seldom_enough(curve: Finished, tmp_path: Path) -
     assert said == []
 
 
-def test_a_page_that_cannot_be_written_ends_no_sweep(curve: Finished, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(curve.out, out)
-    (out / "report.html").unlink()
-    (out / "report.html").mkdir()
+def test_a_page_that_cannot_be_written_ends_no_sweep(copied: Store) -> None:
+    (copied.folder / "report.html").unlink()
+    (copied.folder / "report.html").mkdir()
     said: list[str] = []
-    live = LivePage(Store(out), Store(out).requests("curve")[0], said.append, FakeClock())
+    live = LivePage(copied, copied.requests("curve")[0], said.append, FakeClock())
     live.renew()
     live.renew()
     assert len(said) == 1
