@@ -73,6 +73,18 @@ def test_every_format_is_written(n_chapters: int, tmp_path: Path) -> None:
     assert len(re.findall("^# ", named, re.MULTILINE)) == n_chapters
 
 
+def test_curves_of_one_task_and_model_are_told_apart_everywhere(tmp_path: Path) -> None:
+    write_reports(
+        [make_chapter(), make_chapter(), make_chapter(task="other")], ["html", "latex", "csv", "md"], tmp_path
+    )
+    for ending in (".html", ".tex", ".csv", ".md"):
+        made = (tmp_path / f"report{ending}").read_text(encoding="utf-8")
+        assert "all-MiniLM-L6-v2 (1)" in made
+        assert "all-MiniLM-L6-v2 (2)" in made
+        assert "all-MiniLM-L6-v2 (3)" not in made
+    assert (tmp_path / "report.tex").read_text(encoding="utf-8").count("\\midrule") == 3
+
+
 def test_an_unknown_format_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown format 'htm'; known: html, md, .* Did you mean 'html'\?"):
         write_reports([make_chapter()], ["md", "htm"], tmp_path)

@@ -1,6 +1,6 @@
 """Finished runs → the curve, its operating points, their uncertainty and what to beware of, as records."""
 
-from frostline.analysis.chapters import Chapter, Provenance, RunLine
+from frostline.analysis.chapters import Chapter, Provenance, RunLine, told_apart
 from frostline.analysis.curves import Replicates, build_curve, row_variance, row_variance_of
 from frostline.analysis.records import (
     Answer,
@@ -41,4 +41,5 @@ __all__ = [
     "row_variance",
     "row_variance_of",
     "series",
+    "told_apart",
 ]

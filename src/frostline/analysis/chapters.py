@@ -135,3 +135,14 @@ class Chapter(Record):
     def _learning_at(self, depth: int | None) -> list[tuple[int, float]]:
         scores = [run.epoch_scores for run in self._replicates if run.n_frozen == depth]
         return [(epoch, stats.mean(values)) for epoch, values in enumerate(zip(*scores, strict=True), start=1)]
+
+
+def told_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
+    """The chapters, those of one task and model numbered by the name of the model."""
+    names = [(chapter.curve.task, chapter.curve.model) for chapter in chapters]
+    return [
+        chapter.replace(curve=chapter.curve.replace(model=f"{name[1]} ({names[:at].count(name) + 1})"))
+        if names.count(name) > 1
+        else chapter
+        for at, (chapter, name) in enumerate(zip(chapters, names, strict=True))
+    ]

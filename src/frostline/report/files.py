@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from frostline import atomic
-from frostline.analysis import Chapter, Curve
+from frostline.analysis import Chapter, Curve, told_apart
 from frostline.errors import check_choice
 from frostline.report.charts import svg
 from frostline.report.html import page
@@ -34,7 +34,7 @@ def write_curve(curve: Curve, folder: Path | str, name: str = "curve") -> tuple[
 def write_report(chapters: Sequence[Chapter], path: Path | str) -> Path:
     """The path, with the chapters written to it in the format of its ending."""
     ending = check_choice("report ending", Path(path).suffix.lower(), _RENDERED)
-    return atomic.write(Path(path), _RENDERED[ending](chapters))
+    return atomic.write(Path(path), _RENDERED[ending](told_apart(chapters)))
 
 
 def write_reports(chapters: Sequence[Chapter], formats: Sequence[str], folder: Path) -> list[Path]:

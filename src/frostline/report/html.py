@@ -10,7 +10,7 @@ from functools import cache
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from frostline.analysis import VIEWS, Chapter, Curve, Finding, View, series
+from frostline.analysis import VIEWS, Chapter, Curve, Finding, View, series, told_apart
 from frostline.report import panels, sentences, summaries, tables, text
 from frostline.report.charts import ACCENT, GREY, INK, PALE
 from frostline.report.tables import Table
@@ -59,6 +59,7 @@ class _Section:
 
 def page(chapters: Sequence[Chapter], *, is_live: bool = False) -> str:
     """The report as HTML; a live one is loaded anew by the browser while runs are missing."""
+    chapters = told_apart(chapters)
     curves = [chapter.curve for chapter in chapters]
     n_missing = sum(chapter.n_missing for chapter in chapters)
     return _template().render(

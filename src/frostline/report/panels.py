@@ -195,13 +195,9 @@ def _row(panel: str, kind: str, **values: Any) -> Row:
 
 
 def _panels(curves: Sequence[Curve]) -> list[tuple[str, Curve]]:
-    """Each curve with the head of its panel; curves of one task and model are numbered."""
+    """Each curve with the head of its panel."""
     heads = [f"{text.one_line(curve.task, 28)} · {text.one_line(curve.model, 28)}" for curve in curves]
-    numbers = [heads[: at + 1].count(head) for at, head in enumerate(heads)]
-    named = [
-        f"{head} ({number})" if heads.count(head) > 1 else head for head, number in zip(heads, numbers, strict=True)
-    ]
-    return list(zip(named, curves, strict=True))
+    return list(zip(heads, curves, strict=True))
 
 
 def _frozen(n_frozen: int | None) -> str:
