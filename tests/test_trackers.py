@@ -26,7 +26,6 @@ def test_tensorboard_reads_what_was_logged(results: list[RunResult], tmp_path: P
     tracker = TensorBoard(tmp_path)
     for result in results:
         tracker.log(result)
-    tracker.close()
     folders = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
     assert folders == ["freeze:2_rate-2e-05_seed-1", "full_rate-2e-05_seed-0"]
     for name, result in zip(folders, reversed(results), strict=True):
@@ -102,16 +101,13 @@ def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(
             if out_of_reach is self:
                 raise ConnectionError("no\nserver")
 
-        def close(self) -> None:
-            pass
-
     good, out_of_reach = Told(), Told()
     trackers = {"mlflow": lambda _: out_of_reach, "tensorboard": lambda _: good}
     monkeypatch.setattr("frostline.trackers.TRACKERS", trackers)
     said: list[str] = []
-    with Tracking(["mlflow", "tensorboard"], tmp_path, said.append) as tracking:
-        for result in results:
-            tracking.log(result)
+    tracking = Tracking(["mlflow", "tensorboard"], tmp_path, said.append)
+    for result in results:
+        tracking.log(result)
     assert said == ["mlflow is not told of further runs: no server"]
     assert (good.n_logged, out_of_reach.n_logged) == (2, 1)
 

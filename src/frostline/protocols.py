@@ -42,9 +42,18 @@ def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec
     return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
+def name_of(depth: Depth) -> str:
+    """What the strategy of a depth is called."""
+    return _strategy(depth).name
+
+
+def _strategy(depth: Depth) -> Strategy:
+    return Full() if depth is None else Freeze(depth)
+
+
 def spec_at_depth(resolved: ResolvedCurve, depth: Depth, rate: float) -> RunSpec:
     """The run of one depth at one rate, with the first seed."""
-    return spec_at(resolved, Full() if depth is None else Freeze(depth), rate)
+    return spec_at(resolved, _strategy(depth), rate)
 
 
 def search_specs(resolved: ResolvedCurve) -> dict[Depth, list[RunSpec]]:

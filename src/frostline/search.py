@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frostline import atomic, deciding, metrics, stats
-from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, row_variance_of
+from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
 from frostline.config import find_config
 from frostline.deciding import Decision, Question, Run, Standing
 from frostline.errors import UsageError
@@ -76,10 +76,8 @@ def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Pr
     began = time.monotonic()
     check(request)
     check_goal(request, goal)
-    with (
-        make_executor(request, options) as executor,
-        Tracking(options.trackers, options.out, progress.note) as tracking,
-    ):
+    tracking = Tracking(options.trackers, options.out, progress.note)
+    with make_executor(request, options) as executor:
         limit = options.max_cache_bytes
         opened = open_curve(request, options.out, max_cache_bytes=limit, command="find")
         resolved = opened.resolved
@@ -90,7 +88,9 @@ def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Pr
         for line in plan_lines(opened):
             progress.note(line)
         depths = cached_strategies([spec_at_depth(resolved, depth, 1.0) for depth in resolved.depths])
-        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, (tracking.log,), depths)
+        sweep = Sweep(
+            opened.store, executor, progress, resolved.n_layers, options.rerun, told=(tracking.log,), beside=depths
+        )
         raced = chosen(sweep, opened)
         search = _Search(sweep, resolved, raced, _question(opened, goal, raced))
         decision = search.run()
@@ -254,7 +254,7 @@ class _Search:
         """The variance of a full run's score over other dev rows; 0 before there is one."""
         full = [result for result in self.results.get(None, {}).values() if result is not None]
         metric = self.resolved.base.task.metric
-        return row_variance_of(metric, full[:1]) if full and metric else 0.0
+        return dev_variance(metric, full[:1]) if full and metric else 0.0
 
 
 def _always(specs: list[RunSpec], _: Collection[RunResult]) -> list[RunSpec]:

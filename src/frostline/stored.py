@@ -21,7 +21,7 @@ from frostline.analysis import (
 from frostline.config import curve_config, find_config
 from frostline.errors import DataError, UsageError
 from frostline.prices import prices
-from frostline.protocols import Depth, all_specs, chosen_rates, flat, replicates, search_specs
+from frostline.protocols import Depth, all_specs, chosen_rates, flat, name_of, replicates, search_specs
 from frostline.records import Cost, ResolvedCurve, RunResult, RunSpec
 from frostline.store import Store
 
@@ -132,12 +132,8 @@ def _last_search(store: Store) -> list[Chapter]:
 def _of_finding(finding: Finding, specs: Sequence[RunSpec]) -> list[RunSpec]:
     """The runs that a search asked for."""
     points = (finding.full, *finding.points)
-    asked = {(_strategy(point.n_frozen), seed) for point in points for seed in point.seeds}
+    asked = {(name_of(point.n_frozen), seed) for point in points for seed in point.seeds}
     return [spec for spec in specs if (spec.strategy, spec.seed) in asked]
-
-
-def _strategy(n_frozen: int | None) -> str:
-    return "full" if n_frozen is None else f"freeze:{n_frozen}"
 
 
 def chapter_of(store: Store, curve: Curve, results: Sequence[RunResult], settings: str, n_missing: int = 0) -> Chapter:

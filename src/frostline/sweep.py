@@ -29,6 +29,7 @@ from frostline.protocols import (
     chosen_rates,
     flat,
     line_search_specs,
+    name_of,
     replicates,
     search_specs,
     units,
@@ -39,7 +40,6 @@ from frostline.resolve import Opened, check, default_workers, open_curve, pick_d
 from frostline.stack.load import count_trained
 from frostline.store import Store
 from frostline.stored import chapter_of, curve_of
-from frostline.strategies import Freeze, Full
 from frostline.trackers import Tracking
 
 Rerun = Literal["only-missing", "always", "never"]
@@ -249,10 +249,8 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
     """Line search, full model, every depth, every seed; what is in the store is not done again."""
     began = time.monotonic()
     check(request)
-    with (
-        make_executor(request, options) as executor,
-        Tracking(options.trackers, options.out, progress.note) as tracking,
-    ):
+    tracking = Tracking(options.trackers, options.out, progress.note)
+    with make_executor(request, options) as executor:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
         resolved = opened.resolved
         settled = curve_config(resolved, options.out, max_cache_bytes=options.max_cache_bytes)
@@ -261,7 +259,7 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
             progress.note(line)
         page = LivePage(opened.store, resolved, progress.note)
         told = (tracking.log, lambda _: page.renew())
-        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, told)
+        sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, told=told)
         sweep.announce(all_specs(resolved))
         searched, rates = _choose_rates(sweep, resolved, functools.partial(_at_leading_rate, resolved))
         results = sweep.run(flat(replicates(resolved, rates)))
@@ -337,11 +335,6 @@ def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -
     if not searched or resolved.asked.protocol != "paper":
         return []
     return replicates(resolved, {None: best_rate(searched)})[None]
-
-
-def name_of(depth: Depth) -> str:
-    """What a depth is called while it runs."""
-    return (Full() if depth is None else Freeze(depth)).name
 
 
 def plan_lines(opened: Opened) -> list[str]:

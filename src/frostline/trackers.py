@@ -10,21 +10,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, final
+from typing import Protocol, final
 
 from frostline.errors import MissingExtraError, check_choice, one_line
 from frostline.records import EpochRecord, RunResult, RunSpec
 
 
 class Tracker(Protocol):
-    """Who is told of finished runs."""
+    """Who is told of finished runs, each of them whole: nothing stays open between two."""
 
     def log(self, result: RunResult) -> None:
         """A run is done."""
-
-    def close(self) -> None:
-        """There are no more."""
 
 
 def run_name(spec: RunSpec) -> str:
@@ -82,9 +78,6 @@ class TensorBoard:
         finally:
             writer.close()
 
-    def close(self) -> None:
-        """Nothing is open between runs."""
-
 
 @final
 class Mlflow:
@@ -115,9 +108,6 @@ class Mlflow:
                 self._client.log_metric(run_id, name, value, step=step)
         self._client.set_terminated(run_id)
 
-    def close(self) -> None:
-        """Nothing is open between runs."""
-
 
 @final
 class Wandb:
@@ -144,9 +134,6 @@ class Wandb:
             run.log(values, step=step)
         run.finish()
 
-    def close(self) -> None:
-        """Nothing is open between runs."""
-
 
 TRACKERS: Mapping[str, Callable[[Path], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow, "wandb": Wandb}
 
@@ -160,22 +147,11 @@ class Tracking:
         self._trackers = {name: make(out) for name, make in makers.items()}
         self._tell = tell
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._each(lambda tracker: tracker.close())
-
     def log(self, result: RunResult) -> None:
         """A run is done."""
-        self._each(lambda tracker: tracker.log(result))
-
-    def _each(self, do: Callable[[Tracker], Any]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
-                do(tracker)
+                tracker.log(result)
             except Exception as error:  # noqa: BLE001 - a server that is down must not end a sweep
                 del self._trackers[name]
                 self._tell(f"{name} is not told of further runs: {one_line(error)}")

@@ -82,6 +82,7 @@ def test_curves_of_one_task_and_model_are_told_apart_everywhere(tmp_path: Path) 
         assert "all-MiniLM-L6-v2 (1)" in made
         assert "all-MiniLM-L6-v2 (2)" in made
         assert "all-MiniLM-L6-v2 (3)" not in made
+    assert "<title>3 curves of 2 tasks and 1 model</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "report.tex").read_text(encoding="utf-8").count("\\midrule") == 3
 
 

@@ -206,3 +206,13 @@ def test_thirty_six_curves_fit_into_three_megabytes() -> None:
     made = page(chapters)
     assert len(made.encode()) < 3_000_000
     assert Page(made).text.count("task 8") > 10
+
+
+@pytest.mark.parametrize("n_curves", [2, 13])
+def test_names_that_look_the_same_when_cut_keep_their_own_marks(n_curves: int) -> None:
+    models = [f"/a/very/long/folder/of/models/{number}/with/a/long/name" for number in range(n_curves)]
+    made = page([make_chapter(model=model) for model in models])
+    first_chart = made.partition('<svg role="group"')[2].partition("</svg>")[0]
+    assert len(re.findall(r'aria-label="[^"]*\d frozen: ', first_chart)) == n_curves * len(make_curve().points)
+    heads = re.findall(r">[^<]*long/name \((\d+)\)<", first_chart) if n_curves == 2 else []
+    assert heads == (["1", "2"] if n_curves == 2 else [])

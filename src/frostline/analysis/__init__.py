@@ -1,7 +1,7 @@
 """Finished runs → the curve, its operating points, their uncertainty and what to beware of, as records."""
 
 from frostline.analysis.chapters import Chapter, Provenance, RunLine, told_apart
-from frostline.analysis.curves import Replicates, build_curve, row_variance, row_variance_of
+from frostline.analysis.curves import Replicates, build_curve, dev_variance, row_variance
 from frostline.analysis.records import (
     Answer,
     Curve,
@@ -38,8 +38,8 @@ __all__ = [
     "TriedRate",
     "View",
     "build_curve",
+    "dev_variance",
     "row_variance",
-    "row_variance_of",
     "series",
     "told_apart",
 ]

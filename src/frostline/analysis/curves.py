@@ -232,7 +232,7 @@ def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, Other
 def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | None:
     if len(results) < stats.MIN_SEEDS:
         return None
-    variance, n_rows = row_variance_of(metric_name, results), results[0].n_dev
+    variance, n_rows = dev_variance(metric_name, results), results[0].n_dev
     return stats.crossed_interval([result.score for result in results], variance, n_rows)
 
 
@@ -240,12 +240,12 @@ def _dev_margin(metric_name: str, results: Sequence[RunResult]) -> DevMargin | N
     if not results:
         return None
     n_rows = results[0].n_dev
-    resampled = 1.96 * math.sqrt(row_variance_of(metric_name, results[:1]))
+    resampled = 1.96 * math.sqrt(dev_variance(metric_name, results[:1]))
     # The rule of three: a run without a mistake does not vary over its rows, yet n of them rule out no more than 3/n.
     return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 
 
-def row_variance_of(metric_name: str, results: Sequence[RunResult]) -> float:
+def dev_variance(metric_name: str, results: Sequence[RunResult]) -> float:
     """The variance of the results' mean score over resampled dev rows."""
     outputs = [result.predictions.outputs.array() for result in results]
     return row_variance(metric_name, results[0].predictions.labels.array(), outputs)

@@ -34,7 +34,7 @@ def write_curve(curve: Curve, folder: Path | str, name: str = "curve") -> tuple[
 def write_report(chapters: Sequence[Chapter], path: Path | str) -> Path:
     """The path, with the chapters written to it in the format of its ending."""
     ending = check_choice("report ending", Path(path).suffix.lower(), _RENDERED)
-    return atomic.write(Path(path), _RENDERED[ending](told_apart(chapters)))
+    return atomic.write(Path(path), _RENDERED[ending](chapters))
 
 
 def write_reports(chapters: Sequence[Chapter], formats: Sequence[str], folder: Path) -> list[Path]:
@@ -49,13 +49,17 @@ def _json(chapters: Sequence[Chapter]) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
+def _curves(chapters: Sequence[Chapter]) -> list[Curve]:
+    return [chapter.curve for chapter in told_apart(chapters)]
+
+
 def _markdown(chapters: Sequence[Chapter]) -> str:
-    return "\n".join(markdown(chapter.curve) for chapter in chapters)
+    return "\n".join(markdown(curve) for curve in _curves(chapters))
 
 
 def _svg(chapters: Sequence[Chapter]) -> str:
     """Of one curve, its chart; of several, the paper's figure: differences from the full model."""
-    curves = [chapter.curve for chapter in chapters]
+    curves = _curves(chapters)
     if len(curves) == 1:
         return svg(curves[0])
     import vl_convert
@@ -80,8 +84,8 @@ def _pdf(chapters: Sequence[Chapter]) -> bytes:
 _RENDERED: dict[str, Callable[[Sequence[Chapter]], str | bytes]] = {
     ".html": page,
     ".md": _markdown,
-    ".tex": lambda chapters: latex([chapter.curve for chapter in chapters]),
-    ".csv": lambda chapters: spreadsheet([chapter.curve for chapter in chapters]),
+    ".tex": lambda chapters: latex(_curves(chapters)),
+    ".csv": lambda chapters: spreadsheet(_curves(chapters)),
     ".svg": _svg,
     ".png": _png,
     ".pdf": _pdf,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata, resources
@@ -23,13 +23,6 @@ REFRESH_SECONDS = 20
 MOST_ANSWERS = 4
 """Curves up to which each has its sentence; more are a table."""
 _COLOURS = {ACCENT: "var(--accent)", INK: "var(--ink)", GREY: "var(--muted)", PALE: "var(--grid)"}
-_VIEW_TITLES: dict[View, str] = {
-    "score": "score",
-    "difference": "difference",
-    "ratio": "ratio",
-    "ratio_above_chance": "ratio above chance",
-    "train_score": "training score",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +52,12 @@ class _Section:
 
 def page(chapters: Sequence[Chapter], *, is_live: bool = False) -> str:
     """The report as HTML; a live one is loaded anew by the browser while runs are missing."""
+    title = _title([chapter.curve for chapter in chapters])
     chapters = told_apart(chapters)
     curves = [chapter.curve for chapter in chapters]
     n_missing = sum(chapter.n_missing for chapter in chapters)
     return _template().render(
-        title=_title(curves),
+        title=title,
         answers=list(_answers(curves)) if len(curves) <= MOST_ANSWERS else [],
         going=_going(chapters, n_missing),
         refresh=REFRESH_SECONDS if is_live and n_missing else None,
@@ -126,21 +120,21 @@ def _sections(chapters: Sequence[Chapter], curves: Sequence[Curve]) -> Iterator[
 
 def _more_charts(chapters: Sequence[Chapter], curves: Sequence[Curve]) -> Iterator[_Section | None]:
     """Line search, cost and learning curves; of very many curves as tables alone."""
-    is_drawn = len(curves) <= panels.MOST_PANELS
-    rates, cost, learning = (
-        (panels.line_search_chart(curves), panels.cost_chart(curves), panels.learning_chart(chapters))
-        if is_drawn
-        else (None, None, None)
-    )
-    tables_of = (summaries.rates_table(curves), summaries.cost_table(curves), summaries.learning_table(chapters))
-    for name, title, chart, table, caption in (
-        ("rates", "Line search", rates, tables_of[0], _RATES),
-        ("cost", "Cost against quality", cost, tables_of[1], _COST),
-        ("learning", "Learning curves", learning, tables_of[2], _LEARNING),
-    ):
-        if is_drawn or not table.rows:
-            yield _charted(name, title, chart, table, caption)
-        else:
+    parts: list[tuple[str, str, Callable[[], panels.Drawing | None], Table, str]] = [
+        ("rates", "Line search", lambda: panels.line_search_chart(curves), summaries.rates_table(curves), _RATES),
+        ("cost", "Cost against quality", lambda: panels.cost_chart(curves), summaries.cost_table(curves), _COST),
+        (
+            "learning",
+            "Learning curves",
+            lambda: panels.learning_chart(chapters),
+            summaries.learning_table(chapters),
+            _LEARNING,
+        ),
+    ]
+    for name, title, draw, table, caption in parts:
+        if len(curves) <= panels.MOST_PANELS:
+            yield _charted(name, title, draw(), table, caption)
+        elif table.rows:
             yield _Section(id=name, title=title, tables=[table])
 
 
@@ -157,8 +151,8 @@ def _views(curves: Sequence[Curve]) -> Iterator[_Shown]:
         if chart is not None:
             yield _Shown(
                 name=view,
-                title=_VIEW_TITLES[view],
-                svg=_drawn(chart, f"{_VIEW_TITLES[view]} against frozen layers; the table below holds its values"),
+                title=panels.VIEW_WORDS[view],
+                svg=_drawn(chart, f"{panels.VIEW_WORDS[view]} against frozen layers; the table below holds its values"),
                 caption=_caption(curves, view),
                 table=summaries.view_table(curves, view),
             )

@@ -21,9 +21,9 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 """Told apart by colour-blind people too (after Okabe and Ito)."""
 VIEW_WORDS: dict[View, str] = {
     "score": "score",
-    "difference": "minus the full model",
-    "ratio": "share of the full score",
-    "ratio_above_chance": "share above chance",
+    "difference": "difference from full",
+    "ratio": "ratio to full",
+    "ratio_above_chance": "ratio above chance",
     "train_score": "training score",
 }
 _FORMATS: dict[View, str] = {
@@ -46,17 +46,13 @@ _STYLE: dict[str, Any] = {
 
 def view_chart(curves: Sequence[Curve], view: View) -> Drawing | None:
     """The curves in a view; None where it means nothing for any of them."""
-    import altair as alt
-
     seen = {panel: shown for panel, curve in _panels(curves) if (shown := _shown(curve, view))}
     if not seen:
         return None
     if len(seen) > MOST_PANELS:
         return _shared_chart(curves, view)
     rows = [row for panel, shown in seen.items() for row in _view_rows(panel, shown)]
-    depths = sorted({row["x"] for row in rows if "x" in row})
-    x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=16), axis=_axis("frozen layers", "d", depths))
-    y = _y(VIEW_WORDS[view] if view != "score" else _metrics(curves), _FORMATS[view])
+    x, y = _depth_x(rows), _view_y(curves, view)
     layers = [*(line.encode(y=y) for line in _lines()), *(mark.encode(x=x, y=y) for mark in _marks(len(seen)))]
     return _faceted(rows, layers)
 
@@ -65,19 +61,21 @@ def _shared_chart(curves: Sequence[Curve], view: View) -> Drawing:
     """Many curves, as in the paper's figure: a panel a model, a line a task."""
     import altair as alt
 
+    short = {name: _short([getattr(curve, name) for curve in curves], 40) for name in ("task", "model")}
     seen = [(curve, shown) for curve in curves if (shown := _shown(curve, view))]
-    rows = [row for curve, shown in seen for row in _line_rows(curve, shown)]
+    rows = [
+        row
+        for curve, shown in seen
+        for row in _line_rows(short["model"][curve.model], short["task"][curve.task], shown)
+    ]
     tasks = list(dict.fromkeys(row["task"] for row in rows))
-    depths = sorted({row["x"] for row in rows})
-    x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=16), axis=_axis("frozen layers", "d", depths))
-    y = _y(VIEW_WORDS[view] if view != "score" else _metrics(curves), _FORMATS[view])
     colour = alt.Color("task:N", sort=tasks, scale=alt.Scale(domain=tasks, range=COLOURS), legend=_legend("task"))
     marks = (_layer("mean", "line", strokeWidth=1.8), _layer("mean", "circle", is_said=True, size=36, opacity=1))
-    return _faceted(rows, [mark.encode(x=x, y=y, color=colour) for mark in marks], (520, 260), n_columns=2)
+    layers = [mark.encode(x=_depth_x(rows), y=_view_y(curves, view), color=colour) for mark in marks]
+    return _faceted(rows, layers, (520, 260), n_columns=2)
 
 
-def _line_rows(curve: Curve, shown: Series) -> Iterator[Row]:
-    task, panel = text.one_line(curve.task, 28), text.one_line(curve.model, 40)
+def _line_rows(panel: str, task: str, shown: Series) -> Iterator[Row]:
     for mark in shown.marks:
         if mark.value is not None:
             said = f"{task}, {mark.n_frozen} frozen: {_said(shown.view, mark.value, mark.interval)}"
@@ -196,8 +194,17 @@ def _row(panel: str, kind: str, **values: Any) -> Row:
 
 def _panels(curves: Sequence[Curve]) -> list[tuple[str, Curve]]:
     """Each curve with the head of its panel."""
-    heads = [f"{text.one_line(curve.task, 28)} · {text.one_line(curve.model, 28)}" for curve in curves]
-    return list(zip(heads, curves, strict=True))
+    tasks, models = _short([curve.task for curve in curves], 28), _short([curve.model for curve in curves], 28)
+    return [(f"{tasks[curve.task]} · {models[curve.model]}", curve) for curve in curves]
+
+
+def _short(names: Sequence[str], at_most: int) -> dict[str, str]:
+    """Names cut to fit, by the whole name; two that look the same then are numbered."""
+    cut = {name: text.one_line(name, at_most) for name in names}
+    alike: dict[str, list[str]] = {}
+    for name, short in cut.items():
+        alike.setdefault(short, []).append(name)
+    return {n: s if len(alike[s]) == 1 else f"{s} ({alike[s].index(n) + 1})" for n, s in cut.items()}
 
 
 def _frozen(n_frozen: int | None) -> str:
@@ -233,6 +240,17 @@ def _y(title: str, form: str) -> alt.Y:
 
     ticks = alt.Axis(title=title, format=form, domain=False, ticks=False, tickCount=5, labelPadding=6, titlePadding=8)
     return alt.Y("y:Q", scale=alt.Scale(zero=False, padding=8), axis=ticks)
+
+
+def _depth_x(rows: Sequence[Row]) -> alt.X:
+    import altair as alt
+
+    depths = sorted({row["x"] for row in rows if "x" in row})
+    return alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=16), axis=_axis("frozen layers", "d", depths))
+
+
+def _view_y(curves: Sequence[Curve], view: View) -> alt.Y:
+    return _y(VIEW_WORDS[view] if view != "score" else _metrics(curves), _FORMATS[view])
 
 
 def _legend(title: str) -> alt.Legend:
