@@ -19,19 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from frostline import atomic
+from frostline.asked import CurveSpec, ResolvedCurve
 from frostline.circumstances import circumstances
-from frostline.protocols import chosen_rates, flat, replicates, search_specs
-from frostline.records import (
-    Cost,
-    CurveSpec,
-    EpochRecord,
-    Plan,
-    Predictions,
-    ResolvedCurve,
-    RunResult,
-    RunSpec,
-    TaskSpec,
-)
+from frostline.protocols import flat, of_curve
+from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
 from frostline.serial import StoredArray
 from frostline.store import FolderIdentity, Store
 from frostline.strategies import Freeze, parse
@@ -75,10 +66,10 @@ def _write_store(
     )
     store = Store.open(out, identity)
     atomic.write(store.spec_path("curve", "made-up"), json.dumps(resolved.to_json()))
-    searched = {spec.key: _result(spec, rows, labels, rng) for spec in flat(search_specs(resolved))}
+    searched = {spec.key: _result(spec, rows, labels, rng) for spec in flat(of_curve(resolved).searches())}
     for result in searched.values():
         store.put(result)
-    for spec in flat(replicates(resolved, chosen_rates(resolved, searched))):
+    for spec in flat(of_curve(resolved).replicates(of_curve(resolved).rates(searched))):
         store.put(_result(spec, rows, labels, rng))
 
 

@@ -21,7 +21,7 @@ from bench.steps import specs_of
 from bench.trainer import trained_score
 from bench.workload import FULL, KINDS, REAL, TASK, Asked, say
 from frostline import stats, tasks
-from frostline.run import seed_for
+from frostline.prepare import seed_for
 from frostline.stats import reaches
 
 Compared = dict[str, Any]

@@ -7,18 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
-from frostline.records import (
-    Circumstances,
-    Cost,
-    CurveSpec,
-    EpochRecord,
-    Plan,
-    Predictions,
-    RunResult,
-    RunSpec,
-    Scale,
-    TaskSpec,
-)
+from frostline.asked import CurveSpec
+from frostline.records import Circumstances, Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, Scale, TaskSpec
 from frostline.serial import StoredArray
 
 N_LAYERS = 4

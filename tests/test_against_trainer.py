@@ -11,8 +11,9 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
 
 from frostline import tasks
+from frostline.prepare import seed_for
 from frostline.records import RunSpec
-from frostline.run import Runner, seed_for
+from frostline.run import Runner
 from frostline.stack.load import load_model, load_tokenizer, quiet
 from frostline.testing import Family, make_model, make_spec, make_task
 from tiny import BASIC, TEETH

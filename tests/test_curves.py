@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from frostline import metrics, stats
 from frostline.analysis import Curve, Replicates, build_curve
+from frostline.asked import CurveSpec
 from frostline.errors import FrostlineError
 from frostline.keys import canonical_json
-from frostline.records import CurveSpec, Predictions, Protocol
+from frostline.records import Predictions, Protocol
 from frostline.serial import StoredArray
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
 
@@ -326,7 +327,7 @@ def test_depths_with_other_rates_are_compared_when_tuned_only() -> None:
     full = make_replicates(None, FULL)
     curve = _build(full, depths, protocol="tuned")
     assert (curve.learning_rate, curve.points[0].learning_rate) == (2e-5, 1e-3)
-    with pytest.raises(FrostlineError, match="more than what is frozen"):
+    with pytest.raises(FrostlineError, match="more than what trains"):
         _build(full, depths)
 
 

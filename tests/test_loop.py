@@ -21,8 +21,9 @@ from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
 from frostline.loop import Descent, DivergedError, _rate_share, loss_of
 from frostline.prefix import Split, States, compute_states
+from frostline.prepare import seed_for
 from frostline.records import Kind, Plan, RunResult, RunSpec
-from frostline.run import Runner, seed_for
+from frostline.run import Runner
 from frostline.stack import FrozenMovedError, Stack
 from frostline.stack.load import load_model
 from frostline.strategies import Strategy
@@ -206,6 +207,10 @@ class _Liar(Strategy):
 
     name: str = "liar"
     moves: str = "bert.embeddings.LayerNorm.bias"
+
+    @classmethod
+    def read(cls, argument: str) -> _Liar:
+        return cls(argument)
 
     def plan(self, stack: Stack) -> Plan:
         tensor = {**dict(stack.model.named_parameters()), **dict(stack.model.named_buffers())}[self.moves]

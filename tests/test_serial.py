@@ -158,8 +158,11 @@ def test_the_unchanged_result_is_fine() -> None:
 
 @pytest.mark.parametrize(("path", "kind"), RESULT_FIELDS, ids=[".".join(path) for path, _ in RESULT_FIELDS])
 def test_a_field_that_is_missing_or_of_another_type_is_named(path: tuple[str, ...], kind: Any) -> None:
-    with pytest.raises(DataError, match=r"missing fields \['" + path[-1]):
-        RunResult.from_json(with_change(path, ...))
+    if path == ("probes",):  # came later: what was written before it is still read
+        assert RunResult.from_json(with_change(path, ...)).probes == ()
+    else:
+        with pytest.raises(DataError, match=r"missing fields \['" + path[-1]):
+            RunResult.from_json(with_change(path, ...))
     for wrong in wrong_for(kind):
         with pytest.raises(DataError, match=".".join(path)) as raised:
             RunResult.from_json(with_change(path, wrong))

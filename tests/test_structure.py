@@ -16,11 +16,12 @@ PACKAGE = Path(frostline.__file__).parent
 
 # The reading order: a module imports only modules above it. The README's "What's where" is the same list.
 ORDER = (
-    "errors", "keys", "serial", "records", "circumstances", "metrics", "stats", "deciding", "atomic", "tasks",
+    "errors", "keys", "serial", "records", "asked", "circumstances", "metrics", "stats", "deciding", "atomic", "tasks",
     "config", "flags", "store", "cache", "analysis", "report",
-    "stack", "batches", "strategies", "freezing", "prefix", "forward", "evaluate", "loop", "checkpoints",
-    "meter", "run", "resolve", "protocols", "prices", "stored", "live", "trackers", "executors", "sweep",
-    "search", "estimate", "export", "testing", "settings", "api", "demo", "cli", "__main__",
+    "stack", "batches", "strategies", "freezing", "prefix", "pooled", "forward", "evaluate", "loop", "checkpoints",
+    "fitting", "meter", "prepare", "run", "resolve", "protocols", "prices", "stored", "live", "trackers", "executors",
+    "sweep", "search", "comparing", "sizes", "estimate", "export", "testing", "conformance", "settings", "api", "demo",
+    "cli", "__main__",
 )  # fmt: skip
 FIRST_WITH_TORCH = "stack"
 

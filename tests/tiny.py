@@ -124,7 +124,7 @@ def step_losses(stack: Stack, depth: int, spec: RunSpec, split: Split) -> NDArra
     losses: list[float] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        descent = Descent(training, spec.epochs)
+        descent = Descent(training)
         for epoch in range(1, spec.epochs + 1):
             stack.train()
             losses += [float(descent.step(batch)) for batch in descent.batches(epoch)]

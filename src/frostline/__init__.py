@@ -7,8 +7,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frostline.analysis import Curve, Finding, OperatingPoint
-    from frostline.api import curve, dry_run, find, train
+    from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
+    from frostline.api import compare, curve, dry_run, find, grid, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.freezing import freeze
     from frostline.stack import FrozenMovedError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = metadata.version("frostline")
 
 _HOMES = {
+    "Comparison": "frostline.analysis",
     "Curve": "frostline.analysis",
     "DataError": "frostline.errors",
     "Finding": "frostline.analysis",
@@ -24,14 +25,17 @@ _HOMES = {
     "MissingExtraError": "frostline.errors",
     "OperatingPoint": "frostline.analysis",
     "UsageError": "frostline.errors",
+    "compare": "frostline.api",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
     "find": "frostline.api",
+    "grid": "frostline.api",
     "freeze": "frostline.freezing",
     "train": "frostline.api",
 }
 
 __all__ = [
+    "Comparison",
     "Curve",
     "DataError",
     "Finding",
@@ -41,10 +45,12 @@ __all__ = [
     "OperatingPoint",
     "UsageError",
     "__version__",
+    "compare",
     "curve",
     "dry_run",
     "find",
     "freeze",
+    "grid",
     "train",
 ]
 

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, final, get_args
 
 from rich.console import Console
 
 from frostline import atomic
-from frostline.analysis import Chapter, Curve, Finding
+from frostline.analysis import Chapter, Comparison, ComparisonChapter, Curve, Finding, Grid, build_grid
+from frostline.comparing import check_strategies, plan_lines, run_compare
 from frostline.config import train_config
-from frostline.errors import UsageError, check_between
+from frostline.errors import UsageError, check_between, check_choice
 from frostline.estimate import Estimate, estimate
 from frostline.export import check_new_folder, save_model
-from frostline.protocols import spec_at, spec_at_depth, units
+from frostline.protocols import of_comparison, of_curve, spec_at, spec_at_depth, units
 from frostline.records import RunResult, RunSpec
-from frostline.report.files import write_curve, write_report
+from frostline.report.files import write_comparison, write_curve, write_report
 from frostline.report.progress import Progress, make_progress
-from frostline.resolve import Opened, open_curve
+from frostline.resolve import Opened, open_comparison, open_curve
 from frostline.run import Runner
 from frostline.search import Goal, run_find
-from frostline.settings import make_request, read_folder, read_number, read_number_or_none, read_one_seed, without_numpy
-from frostline.strategies import Freeze, Full
+from frostline.settings import (
+    make_request,
+    read_folder,
+    read_number,
+    read_number_or_none,
+    read_one_seed,
+    read_sizes,
+    read_strategies,
+    without_numpy,
+)
+from frostline.sizes import Equal, run_sizes
+from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.sweep import Teller, chosen_rate, label, run_curve, workers
 
 
@@ -94,6 +107,110 @@ class Found(Finding):
         return write_report([self.chapter], Path(path))
 
 
+@final
+class SizeStudy(Grid):
+    """Finished curves at several training sizes that can write themselves down."""
+
+    @property
+    def chapters(self) -> list[Chapter]:
+        """One a size, with its runs and how to do it again."""
+        kept = vars(self).get("_chapters")
+        return kept if isinstance(kept, list) else [Chapter(curve=sized.curve) for sized in self.train_sizes]
+
+    def report(self, path: str | Path) -> Path:
+        """Writes them in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
+        return write_report(self.chapters, Path(path))
+
+
+def grid(
+    model: Any,
+    task: Any,
+    *,
+    train_sizes: str | Sequence[int],
+    equal: Equal = "epochs",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> SizeStudy:
+    """A curve at each of several numbers of training rows; `report.html` with a heat map, `grid.json`.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
+        train_sizes: numbers of training rows; a larger subset holds the smaller ones.
+        equal: what is the same at every size, `epochs` or `steps`.
+        progress: who is told how it gets on; standard error by default.
+        settings: the command's flags by their names, as for `curve`.
+    """
+    sizes = read_sizes(train_sizes)
+    check_choice("equal", equal, get_args(Equal))
+    request, options = make_request(model, task, settings)
+    with progress or make_progress(Console(stderr=True)) as told:
+        chapters = run_sizes(request, sizes, equal, options, told)
+    found = build_grid(chapters, equal)
+    atomic.write(options.out / "grid.json", json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
+    write_report(chapters, options.out / "report.html")
+    made = SizeStudy(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Grid)})
+    vars(made)["_chapters"] = chapters  # it is no field: JSON and equality are the grid's
+    return made
+
+
+@final
+class Compared(Comparison):
+    """A finished comparison that can write itself down."""
+
+    @property
+    def chapter(self) -> ComparisonChapter:
+        """Its runs too, and how to do it again."""
+        kept = vars(self).get("_chapter")
+        return kept if isinstance(kept, ComparisonChapter) else ComparisonChapter(comparison=self)
+
+    def report(self, path: str | Path) -> Path:
+        """Writes it in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
+        return write_report([self.chapter], Path(path))
+
+
+def compare(
+    model: Any, task: Any, *, strategies: str | Sequence[str], progress: Progress | None = None, **settings: Any
+) -> Compared:
+    """Quality against cost of several strategies; `report.html`, `compare.json`, `.md`, `.svg` in the out folder.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
+        strategies: what is compared: `full`, `freeze:3`, `freeze:+2`, `lora:8`, `bitfit`, `features`, ….
+        progress: who is told how it gets on; standard error by default.
+        settings: the command's flags by their names; the protocol is `tuned` by default.
+    """
+    names = read_strategies(strategies)
+    check_strategies(names)
+    request, options = make_request(model, task, {"protocol": "tuned"} | _for_comparisons(settings))
+    with progress or make_progress(Console(stderr=True)) as told:
+        chapter = run_compare(request, names, options, told)
+    write_comparison(chapter.comparison, options.out)
+    write_report([chapter], options.out / "report.html")
+    made = Compared(**{field.name: getattr(chapter.comparison, field.name) for field in dataclasses.fields(Comparison)})
+    vars(made)["_chapter"] = chapter  # it is no field: JSON and equality are the comparison's
+    return made
+
+
+def dry_run_compare(model: Any, task: Any, *, strategies: str | Sequence[str], **settings: Any) -> Estimate:
+    """How many runs a comparison still takes, how many minutes and bytes, from a few timed steps."""
+    names = read_strategies(strategies)
+    check_strategies(names)
+    request, options = make_request(model, task, {"protocol": "tuned"} | _for_comparisons(settings))
+    n_workers, limit = workers(request, options), options.max_cache_bytes
+    opened, comparison = open_comparison(request, names, options.out, max_cache_bytes=limit, check_model=plan_lines)
+    return estimate(opened, of_comparison(comparison), n_workers)
+
+
+def _for_comparisons(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given, if a comparison takes them."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if wrong := sorted(given.keys() & {"frozen", "keep", "scale", "probe"}):
+        raise UsageError(f"{wrong[0]} is for curves; a comparison takes strategies, e.g. freeze:3 for a depth")
+    return given
+
+
 def find(
     model: Any,
     task: Any,
@@ -134,40 +251,64 @@ def dry_run(model: Any, task: Any, **settings: Any) -> Estimate:
     """How many runs a curve still takes, how many minutes and bytes, from a few timed steps."""
     request, options = make_request(model, task, settings)
     n_workers = workers(request, options)
-    return estimate(open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes), n_workers)
+    opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
+    return estimate(opened, of_curve(opened.resolved), n_workers)
 
 
 def train(
-    model: Any, task: Any, *, frozen: int | str, save: str | Path, progress: Progress | None = None, **settings: Any
+    model: Any,
+    task: Any,
+    *,
+    save: str | Path,
+    frozen: int | str | None = None,
+    strategy: str | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> RunResult:
     """One trained model in the folder `save`, which `from_pretrained` and `pipeline` open; its result.
 
     Args:
         model: a Hub name, a folder, or a transformers model.
         task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
-        frozen: how many layers to freeze, or `"full"`.
         save: a new folder.
+        frozen: how many layers to freeze, or `"full"`.
+        strategy: instead of `frozen`, any other: `"lora:8"`, `"features"`, ….
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names; without `lr` the rate is the line search's.
     """
     if settings.get("seeds") is not None:
         settings["seeds"] = read_one_seed(without_numpy(settings["seeds"]))
-    if str(frozen) != "full" and not str(frozen).isdecimal():
-        raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
-    depth = None if str(frozen) == "full" else int(frozen)
+    wanted = _wanted(frozen, strategy)
+    if strategy is not None:
+        settings = {"protocol": "tuned"} | settings
     save = read_folder("save", save)
     request, options = make_request(model, task, settings)
     check_new_folder(save)
     with progress or make_progress(Console(stderr=True)) as told:
         opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="train")
-        if depth is not None:
+        if wanted != Full():
             opened.pretrained.check_depth()
-        strategy = Full() if depth is None else Freeze(check_between("frozen", depth, 0, opened.resolved.n_layers))
-        spec = spec_at(opened.resolved, strategy, chosen_rate(opened, options, told))
+        resolved = opened.resolved
+        if isinstance(wanted, Freeze):
+            check_between("frozen", wanted.n_frozen, 0, resolved.n_layers)
+        settled_for = wanted.settled(resolved.n_layers, opened.data.task.kind)
+        rate = 0.0 if settled_for.rates == "none" else chosen_rate(opened, options, told, settled_for)
+        spec = spec_at(resolved, settled_for, rate)
         limit = options.max_cache_bytes
         settled = train_config(opened.resolved, options.out, spec, save=save, max_cache_bytes=limit)
         atomic.write(options.out / "train.yaml", settled)
         return _train_and_save(spec, opened, Runner(limit), told, save)
+
+
+def _wanted(frozen: int | str | None, strategy: str | None) -> Strategy:
+    """What to train, from either of the two settings that say it."""
+    if (frozen is None) == (strategy is None):
+        raise UsageError("give either frozen (how many layers to freeze, or full) or strategy (e.g. lora:8)")
+    if strategy is not None:
+        return parse(strategy)
+    if str(frozen) != "full" and not str(frozen).isdecimal():
+        raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
+    return Full() if str(frozen) == "full" else Freeze(int(str(frozen)))
 
 
 def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:

@@ -14,12 +14,15 @@ from typing import Any
 
 import yaml
 
+from frostline.asked import ResolvedComparison, ResolvedCurve
 from frostline.errors import DataError, UsageError, suggestion
-from frostline.records import ResolvedCurve, RunSpec
+from frostline.records import RunSpec
 from frostline.serial import value_from_json
 
 # Settings that take one value or a list (also as text with commas, as the flags do), and what each of it is.
-_LISTS: Mapping[str, Any] = {"frozen": int, "seeds": int, "lrs": float, "keep": float}
+_LISTS: Mapping[str, Any] = {
+    "frozen": int, "seeds": int, "lrs": float, "keep": float, "strategies": str, "train-sizes": int, "train_sizes": int,
+}  # fmt: skip
 
 
 def read_config(path: Path, kinds: Mapping[str, Any], command: str) -> dict[str, Any]:
@@ -71,23 +74,34 @@ def find_config(
     return _written("find", settings | goal | ({} if budget is None else {"budget": budget}))
 
 
+def compare_config(comparison: ResolvedComparison, out: Path, *, max_cache_bytes: int | None = None) -> str:
+    """A comparison's request with everything settled, as a YAML file that `--config` takes back."""
+    resolved = comparison.settled
+    settings = _settled(resolved, out, max_cache_bytes) | _seeds_and_rates(resolved)
+    return _written(
+        "compare", settings | {"protocol": resolved.asked.protocol, "strategies": list(comparison.strategies)}
+    )
+
+
 def _of_curve(resolved: ResolvedCurve) -> dict[str, object]:
     """What curves and searches have in common, by the flags' names."""
-    asked, rates = resolved.asked, list(resolved.asked.learning_rates)
-    return {"frozen": list(resolved.depths), "seeds": list(asked.seeds), "scale": asked.scale} | (
-        {"lr": rates[0]} if len(rates) == 1 else {"lrs": rates}
-    )
+    return {"frozen": list(resolved.depths), "scale": resolved.asked.scale} | _seeds_and_rates(resolved)
+
+
+def _seeds_and_rates(resolved: ResolvedCurve) -> dict[str, object]:
+    rates = list(resolved.asked.learning_rates)
+    return {"seeds": list(resolved.asked.seeds)} | ({"lr": rates[0]} if len(rates) == 1 else {"lrs": rates})
 
 
 def train_config(resolved: ResolvedCurve, out: Path, spec: RunSpec, *, save: Path, max_cache_bytes: int) -> str:
     """The request for one model with everything settled, as a YAML file that `--config` takes back."""
-    _, _, depth = spec.strategy.partition(":")
-    return _written(
-        "train",
-        _settled(resolved, out, max_cache_bytes)
-        | {"frozen": int(depth) if depth else spec.strategy, "seeds": [spec.seed], "lr": spec.learning_rate}
-        | {"save": str(save)},
-    )
+    name, _, depth = spec.strategy.partition(":")
+    what: dict[str, object] = {"strategy": spec.strategy}
+    if name in ("full", "freeze"):
+        what = {"frozen": int(depth) if depth else spec.strategy}
+    rate = {"lr": spec.learning_rate} if spec.learning_rate else {}
+    settings = _settled(resolved, out, max_cache_bytes) | what | {"seeds": [spec.seed]} | rate
+    return _written("train", settings | {"save": str(save)})
 
 
 def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int | None) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frostline.circumstances import n_cores
-from frostline.protocols import Depth, all_specs, chosen_rates, flat, search_specs
+from frostline.protocols import Name, Programme, flat, of_curve
 from frostline.records import RunSpec
 from frostline.report import text
 from frostline.resolve import Opened
@@ -25,7 +25,7 @@ class Estimate(Record):
     """What is ahead."""
 
     runs: int
-    """runs of the curve, line search included"""
+    """all runs, line search included"""
     missing: int
     """those that are not in the store"""
     minutes: float
@@ -44,10 +44,10 @@ class Estimate(Record):
         )
 
 
-def estimate(opened: Opened, n_workers: int) -> Estimate:
-    """Runs, minutes and bytes that a curve still takes."""
+def estimate(opened: Opened, runs: Programme[Name], n_workers: int) -> Estimate:
+    """Runs, minutes and bytes that a curve or a comparison still takes."""
     resolved = opened.resolved
-    specs = all_specs(resolved, _rates(opened))
+    specs = runs.specs(_rates(opened, runs))
     missing = [spec for spec in specs if opened.store.get(spec.key) is None]
     cached = {spec.strategy for spec in missing if spec.is_cached}
     return Estimate(
@@ -59,17 +59,17 @@ def estimate(opened: Opened, n_workers: int) -> Estimate:
     )
 
 
-def _rates(opened: Opened) -> dict[Depth, float] | None:
+def _rates(opened: Opened, runs: Programme[Name]) -> dict[Name, float] | None:
     """The rates that the line search chose; None where it is not over."""
-    specs = flat(search_specs(opened.resolved))
+    specs = flat(runs.searches())
     searched = {spec.key: result for spec in specs if (result := opened.store.get(spec.key)) is not None}
-    return chosen_rates(opened.resolved, searched) if len(searched) == len(specs) else None
+    return runs.rates(searched) if len(searched) == len(specs) else None
 
 
 def plain_loop_seconds(opened: Opened) -> float:
     """Time of the same runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
     changes = {"is_cached": False, "frozen_dropout": True, "layout": "padded", "threads": n_cores()}
-    return _seconds(opened, [spec.replace(**changes) for spec in all_specs(opened.resolved)])
+    return _seconds(opened, [spec.replace(**changes) for spec in of_curve(opened.resolved).specs()])
 
 
 def _seconds(opened: Opened, specs: Sequence[RunSpec]) -> float:

@@ -30,9 +30,10 @@ from frostline.forward import Forward
 from frostline.keys import fingerprint_of_files
 from frostline.prefix import Split
 from frostline.records import RunResult
-from frostline.serial import Record
+from frostline.serial import Record, added_later
 from frostline.stack import Stack
-from frostline.stack.load import load_tokenizer, load_trained, quiet
+from frostline.stack.load import has_added, load_added, load_tokenizer, load_trained, quiet, save_added
+from frostline.strategies import parse
 from frostline.tasks import Rows, read_columns, read_objects
 
 _MANIFEST = "frostline.json"
@@ -40,7 +41,7 @@ _MANIFEST = "frostline.json"
 _CARD = """\
 ---
 base_model: {{ base }}
-library_name: transformers
+library_name: {{ "transformers" if is_plain else "frostline" }}
 pipeline_tag: text-classification
 tags: [frostline]
 ---
@@ -50,6 +51,9 @@ Fine-tuned with frostline {{ r.circumstances.versions.frostline }}: \
 `{{ r.spec.strategy }}` trained {{ "{:,}".format(r.cost.trained_parameters) }} of \
 {{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows ({{ r.spec.epochs }} epochs, \
 batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, seed {{ r.spec.seed }}).
+{% if not is_plain %}
+It has parts that its transformers class knows nothing of: `frostline predict` opens it, `from_pretrained` does not.
+{% endif %}\
 
 | metric | dev ({{ r.n_dev }} rows) |
 |---|---:|
@@ -79,6 +83,8 @@ class Manifest(Record):
     """dev score of this very model"""
     run_key: str
     """the run it came out of"""
+    strategy: str = added_later("full")
+    """what was trained"""
 
 
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
@@ -86,12 +92,15 @@ def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBa
     check_new_folder(folder)
     with atomic.explained(f"--save {folder}"), _io_errors(), atomic.new_folder(folder) as unfinished:
         with quiet():
-            stack.model.save_pretrained(unfinished)
+            if parse(result.spec.strategy).take_out(stack):
+                stack.model.save_pretrained(unfinished)
+            else:
+                save_added(stack, unfinished)
         tokenizer.model_max_length = result.spec.max_length  # what `pipeline(..., truncation=True)` cuts at
         tokenizer.save_pretrained(unfinished)
         manifest = json.dumps(_manifest(result).to_json(), indent=2, allow_nan=False)
         (unfinished / _MANIFEST).write_text(manifest + "\n", encoding="utf-8")
-        (unfinished / "README.md").write_text(_card(result), encoding="utf-8")
+        (unfinished / "README.md").write_text(_card(result, is_plain=not has_added(unfinished)), encoding="utf-8")
         check_new_folder(folder)  # one that was filled meanwhile is not this model
     return folder
 
@@ -160,10 +169,10 @@ def predict_file(
     """
     if not folder.is_dir():
         raise UsageError(f"there is no model folder {folder}; `frostline train … --save {folder}` makes one")
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     columns = read_columns(file)
     texts, pairs = _texts(columns, manifest, text, text_pair, file)
-    model = load_trained(folder)
+    model = load_saved(folder, manifest)
     _check_head(model, folder)
     added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
     if taken := added & set(columns):
@@ -175,6 +184,13 @@ def predict_file(
     given = read_objects(file) if as_json else [{name: columns[name][row] for name in columns} for row in rows.ids]
     for answer, values in zip(given, outputs.astype(np.float64), strict=True):
         yield answer | (_value(values) if is_regression else _classes(values, names))
+
+
+def load_saved(folder: Path, manifest: Manifest | None) -> PreTrainedModel:
+    """The model of a folder; one with parts that its class knows nothing of is put together as it was trained."""
+    if manifest is None or not has_added(folder):
+        return load_trained(folder)
+    return load_added(folder, parse(manifest.strategy).put_in)
 
 
 def _check_head(model: PreTrainedModel, folder: Path) -> None:
@@ -239,10 +255,12 @@ def _manifest(result: RunResult) -> Manifest:
         label_names=result.label_names,
         score=result.score,
         run_key=result.key,
+        strategy=result.spec.strategy,
     )
 
 
-def _read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> Manifest | None:
+    """What the model in a folder was trained with; None where we did not save it."""
     path = folder / _MANIFEST
     if not path.is_file():
         return None
@@ -252,9 +270,9 @@ def _read_manifest(folder: Path) -> Manifest | None:
         raise DataError(f"is not a frostline manifest: {error}", path=path) from error
 
 
-def _card(result: RunResult) -> str:
+def _card(result: RunResult, *, is_plain: bool) -> str:
     model = Path(result.spec.model)
     # Markdown, not HTML: what is escaped here would be shown as it is.
     environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
     base = model.name if model.is_dir() else result.spec.model
-    return environment.from_string(_CARD).render(r=result, base=base)
+    return environment.from_string(_CARD).render(r=result, base=base, is_plain=is_plain)

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from frostline.asked import CurveSpec
 from frostline.config import read_config
-from frostline.records import CurveSpec, TaskSpec
+from frostline.records import TaskSpec
 from frostline.serial import field_docs
 
 _DOCS = {**field_docs(CurveSpec), **field_docs(TaskSpec)}
@@ -48,6 +49,14 @@ Out = Annotated[str | None, flag("--out", said="folder of the runs; by default r
 Frozen = Annotated[str | None, flag("--frozen")]
 ScaleName = Annotated[Literal["ratio", "ratio_above_chance"] | None, flag("--scale")]
 RerunName = Annotated[Literal["only-missing", "always", "never"] | None, flag("--rerun", said="which runs to do again")]
+Strategies = Annotated[
+    str,
+    flag(
+        "--strategies",
+        said="what to compare, with commas: full, freeze:N, freeze:+N, layers:1-2+11, reinit:K, transfer:K, lora:R, "
+        "lora:R@N, adapter:D, bitfit, norms, features, features:bilstm, gradual",
+    ),
+]
 Seeds = Annotated[str | None, flag("--seeds")]
 Rates = Annotated[str | None, flag("--lrs", doc="learning_rates")]
 Rate = Annotated[float | None, flag("--lr", said="one learning rate, without a search")]

@@ -14,6 +14,7 @@ from frostline.prefix import Split, States, tokens_read
 from frostline.records import Layout
 from frostline.stack import Stack
 from frostline.stack.packing import Packing, packed
+from frostline.stack.readers import Reader
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Forward:
     def logits(self, batch: Batch, split: Split) -> Tensor:
         """The model's outputs (batch, classes), fp32."""
         with self._precision():
+            if self.stack.reader is not None:
+                return self._read(self.stack.reader, batch, split).float()
             if split.states is not None and split.states.is_one_token:
                 return self._from_one_token(batch, split, split.states).float()
             return (self._padded if self.layout == "padded" else self._packed)(batch, split).float()
@@ -50,6 +53,15 @@ class Forward:
         """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
         tokens = batch.tokens[tokens_read(self.stack, batch)].to(self._device)
         return self._head_of_one(tokens, states.of(batch, split.encoded).to(self._device))
+
+    def _read(self, reader: Reader, batch: Batch, split: Split) -> Tensor:
+        """The logits of a head that reads the states of chosen layers."""
+        if split.read:
+            states = [batch.padded(kept.of(batch, split.encoded)).to(self._device) for kept in split.read]
+        else:
+            states = self.stack.frozen_states_at(reader.depths, self._moved(batch.padded_inputs()))
+        logits: Tensor = reader(states, batch.mask.to(self._device))
+        return logits
 
     def _padded(self, batch: Batch, split: Split) -> Tensor:
         stack = self.stack

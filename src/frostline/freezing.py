@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
-from frostline.errors import UsageError, some
+from frostline.errors import UsageError, check_between, some
 from frostline.records import Plan
 from frostline.report import text
 from frostline.stack import FrozenMovedError, Stack, bits_of
@@ -44,6 +44,8 @@ def freeze(
     if is_held(model):
         raise UsageError("the model is frozen already; call release() on the plan that froze it, then freeze it anew")
     stack = Stack(model)
+    if isinstance(strategy, Freeze):
+        check_between("n_frozen", strategy.n_frozen, 0, stack.n_layers)
     plan = strategy.plan(stack)
     _check_ties(stack, _trained_layers(strategy, stack.n_layers))
     return FrozenPlan(stack, plan)

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frostline import atomic
+from frostline.analysis import Chapter, ComparisonChapter
 from frostline.errors import one_line
-from frostline.records import ResolvedCurve
 from frostline.report.html import page
-from frostline.store import Store
-from frostline.stored import curve_chapter
 
 PAUSE = 40.0
 """How many times the time that the last page took passes before the next: a fortieth of one core at most."""
@@ -20,10 +18,12 @@ PAUSE = 40.0
 
 @dataclass
 class LivePage:
-    """`report.html` of a curve that is being run."""
+    """`report.html` of what is being run."""
 
-    store: Store
-    resolved: ResolvedCurve
+    folder: Path
+    """the out folder"""
+    chapter: Callable[[], Chapter | ComparisonChapter | None]
+    """what is there so far; None before there is something to show"""
     tell: Callable[[str], None]
     """told once if the page cannot be written; the sweep goes on"""
     clock: Callable[[], float] = time.monotonic
@@ -33,7 +33,7 @@ class LivePage:
     @property
     def path(self) -> Path:
         """Where it is."""
-        return self.store.folder / "report.html"
+        return self.folder / "report.html"
 
     def renew(self) -> None:
         """Writes the page anew, unless the last time is too near."""
@@ -41,7 +41,7 @@ class LivePage:
             return
         began = self.clock()
         try:
-            chapter = curve_chapter(self.store, self.resolved)
+            chapter = self.chapter()
             if chapter is not None:
                 atomic.write(self.path, page([chapter], is_live=True))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a page, hours of runs must not end by it

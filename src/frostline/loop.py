@@ -22,7 +22,7 @@ from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
 from frostline.evaluate import predict, scores
 from frostline.forward import Forward
 from frostline.prefix import Split
-from frostline.records import EpochRecord, Phase, RunSpec
+from frostline.records import EpochRecord, Probe, RunSpec
 
 
 class DivergedError(FrostlineError):
@@ -60,6 +60,10 @@ class Trained:
     epochs: list[EpochRecord]
     outputs: NDArray[np.float32]
     """the model's outputs for dev after the last epoch (rows, classes)"""
+    train_outputs: NDArray[np.float32] | None = None
+    """those for all training rows, where they are known"""
+    probes: tuple[Probe, ...] = ()
+    """of a fit, the best of every layer"""
 
 
 @dataclass(frozen=True)
@@ -96,25 +100,24 @@ class Halted:
 
 
 def train(
-    training: Training, phase: Phase, *, start: Checkpoint | None = None, until: int | None = None
+    training: Training, descent: Descent, n_epochs: int, *, start: Checkpoint | None = None, until: int | None = None
 ) -> Trained | Halted:
-    """Trains one phase and scores dev after each of its epochs.
+    """Goes down for some epochs, and scores dev after each.
 
     Args:
         training: what is trained on what.
-        phase: which stretch of it.
-        start: where to go on from.
+        descent: the way so far; it goes on from there.
+        n_epochs: up to which epoch, counted from the first.
+        start: where a paused descent goes on from.
         until: pause after so many steps, counted from the first; None: train to the end.
     """
     spec, stack = training.spec, training.forward.stack
-    n_epochs = spec.epochs if phase.epochs is None else phase.epochs
-    descent = Descent(training, n_epochs)
     epochs = [EpochRecord.from_json(record) for record in start.epochs] if start else []
     losses: list[tuple[Tensor | float, int]] = list(start.losses) if start else []
     spent = start.seconds if start else 0.0
     if start:
         descent.resume(start)
-    for epoch in range(len(epochs) + 1, n_epochs + 1):
+    for epoch in range(descent.n_epochs + 1, n_epochs + 1):
         began = time.perf_counter() - spent
         stack.train(frozen_dropout=spec.frozen_dropout)
         for batch in itertools.islice(descent.batches(epoch), len(losses), None):
@@ -135,6 +138,7 @@ def train(
             seconds=time.perf_counter() - began,
         )
         training.on_epoch(record)
+        descent.n_epochs = epoch
         epochs.append(record)
         losses, spent = [], 0.0
     return Trained(epochs, outputs)
@@ -143,14 +147,24 @@ def train(
 class Descent:
     """The optimizer's way down: one step a batch, over parameters that may train, at a rate that rises and falls."""
 
-    def __init__(self, training: Training, n_epochs: int) -> None:
+    def __init__(self, training: Training) -> None:
         spec = training.spec
         self._training = training
-        self._n_steps = n_epochs * math.ceil(len(training.train) / spec.batch_size)
+        self._n_steps = spec.epochs * math.ceil(len(training.train) / spec.batch_size)
         self.n_done = 0
         """steps so far"""
-        self._parameters = [p for p in training.forward.stack.model.parameters() if p.requires_grad]
+        self.n_epochs = 0
+        """epochs so far"""
+        self._parameters = _trainable(training)
         self._optimizer = _optimizer(spec, self._parameters)
+
+    def go_on_with(self, training: Training) -> None:
+        """Takes up what trains from here on; what trained before keeps its moments."""
+        self._training = training
+        self._parameters = _trainable(training)
+        known = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        if new := [parameter for parameter in self._parameters if id(parameter) not in known]:
+            self._optimizer.add_param_group({"params": new})
 
     @property
     def rate(self) -> float:
@@ -204,12 +218,16 @@ class Descent:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Puts everything to where it was."""
-        self.n_done = checkpoint.n_steps
+        self.n_done, self.n_epochs = checkpoint.n_steps, len(checkpoint.epochs)
         with torch.no_grad():
             for parameter, weight in zip(self._parameters, checkpoint.weights, strict=True):
                 parameter.copy_(weight)
         self._optimizer.load_state_dict(checkpoint.optimizer)
         _set_generator_state(self._parameters[0].device, checkpoint.generator)
+
+
+def _trainable(training: Training) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in training.forward.stack.model.parameters() if parameter.requires_grad]
 
 
 def _generator_state(device: torch.device) -> Tensor:

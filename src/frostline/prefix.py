@@ -55,16 +55,20 @@ class Origin:
     """where they are computed"""
     dtype: CacheDtype
     """how they are kept"""
+    is_whole: bool = False
+    """of all tokens after the last layer too, not only of the one that the head reads"""
 
     @property
     def is_exact(self) -> bool:
         """Kept as they were computed, so that those of a deeper layer, built from them, are the same bits."""
         return self.dtype == "fp32"
 
-    def key(self, encoded: Encoded) -> str:
+    def key(self, encoded: Encoded, **more: object) -> str:
         """Equal where the states are, whatever model and task are called."""
         return key_of(
             {
+                **more,
+                **({"is_whole": True} if self.is_whole else {}),
                 "format": FORMAT,
                 "model": self.model_fingerprint,
                 "tokens": encoded.key,
@@ -105,6 +109,8 @@ class Split:
     states: States | None = None
     rows: NDArray[np.int64] | None = None
     """where its rows stand in `encoded`; None: all are its rows"""
+    read: tuple[States, ...] = ()
+    """the states that a head of its own reads, one a depth, if they are kept"""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -201,8 +207,8 @@ class Prefixes:
         lower = [kept for known, kept in self._used if known == key and kept < wanted.depth]
         below = self._used[key, max(lower)] if lower and wanted.origin.is_exact else None
         stack, dtype = wanted.load_stack(), wanted.origin.dtype
-        with self._timed():
-            return compute_states(stack, wanted.encoded, wanted.depth, below, dtype)
+        with self.timed():
+            return compute_states(stack, wanted.encoded, wanted.depth, below, dtype, is_whole=wanted.origin.is_whole)
 
     def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
         """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
@@ -232,7 +238,8 @@ class Prefixes:
             most: bytes that they may take together.
         """
         encoded = wanted.encoded
-        shapes = {depth: _shape(stack, encoded, depth) for depth in depths}
+        is_whole = wanted.origin.is_whole
+        shapes = {depth: _shape(stack, encoded, depth, is_whole=is_whole) for depth in depths}
         sizes = {depth: math.prod(shape) * wanted.dtype.itemsize for depth, shape in shapes.items()}
         if sum(sizes.values()) > most:
             return False
@@ -245,12 +252,13 @@ class Prefixes:
                 depth: writing.enter_context(shelf.writing(wanted.entry(depth), shape, wanted.dtype, encoded.row_ids))
                 for depth, shape in shapes.items()
             }
-            with self._timed():
-                _fill(values, stack, encoded, below)
+            with self.timed():
+                _fill(values, stack, encoded, below, is_whole=is_whole)
         return True
 
     @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
+    def timed(self) -> Iterator[None]:
+        """Counts the seconds that it lasts."""
         began = time.perf_counter()
         try:
             yield
@@ -265,31 +273,40 @@ def _states_of(encoded: Encoded, depth: int, values: NDArray[Any], row_ids: NDAr
     return States(depth, row_ids, encoded.offsets, values, is_one_token=len(values) != len(encoded.tokens))
 
 
-def _is_one_token(stack: Stack, depth: int) -> bool:
-    return depth == stack.n_layers and stack.head_reads != "all"
+def _is_one_token(stack: Stack, depth: int, *, is_whole: bool) -> bool:
+    return not is_whole and depth == stack.n_layers and stack.head_reads != "all"
 
 
-def _shape(stack: Stack, encoded: Encoded, depth: int) -> tuple[int, int]:
-    return len(encoded) if _is_one_token(stack, depth) else len(encoded.tokens), stack.structure.width
+def _shape(stack: Stack, encoded: Encoded, depth: int, *, is_whole: bool) -> tuple[int, int]:
+    n_states = len(encoded) if _is_one_token(stack, depth, is_whole=is_whole) else len(encoded.tokens)
+    return n_states, stack.structure.width
 
 
 def compute_states(
-    stack: Stack, encoded: Encoded, depth: int, below: States | None = None, dtype: CacheDtype = "fp32"
+    stack: Stack,
+    encoded: Encoded,
+    depth: int,
+    below: States | None = None,
+    dtype: CacheDtype = "fp32",
+    *,
+    is_whole: bool = False,
 ) -> States:
     """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
-    values: NDArray[Any] = np.empty(_shape(stack, encoded, depth), dtype=_NUMPY[dtype])
-    _fill({depth: values}, stack, encoded, below)
-    return States(depth, encoded.row_ids, encoded.offsets, values, _is_one_token(stack, depth))
+    values: NDArray[Any] = np.empty(_shape(stack, encoded, depth, is_whole=is_whole), dtype=_NUMPY[dtype])
+    _fill({depth: values}, stack, encoded, below, is_whole=is_whole)
+    return States(depth, encoded.row_ids, encoded.offsets, values, _is_one_token(stack, depth, is_whole=is_whole))
 
 
-def _fill(values: Mapping[int, NDArray[Any]], stack: Stack, encoded: Encoded, below: States | None) -> None:
+def _fill(
+    values: Mapping[int, NDArray[Any]], stack: Stack, encoded: Encoded, below: States | None, *, is_whole: bool
+) -> None:
     """Writes the states of each depth into its array: one pass over the rows, each layer run once."""
     stack.eval()
     with torch.no_grad():
         for batch in evaluation_batches(encoded):
             for depth, state in _of_batch(stack, batch, encoded, sorted(values), below):
                 kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
-                if _is_one_token(stack, depth):
+                if _is_one_token(stack, depth, is_whole=is_whole):
                     kept, places = kept[tokens_read(stack, batch)], batch.positions
                 values[depth][places] = _kept_as(kept, values[depth].dtype)
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from frostline import stats
-from frostline.protocols import Depth, chosen_rates, flat, replicates, search_specs
-from frostline.records import ResolvedCurve, RunResult, RunSpec
+from frostline.asked import ResolvedCurve
+from frostline.protocols import Depth, flat, of_curve
+from frostline.records import RunResult, RunSpec
 from frostline.store import Store
 
 
 def prices(store: Store, resolved: ResolvedCurve, groups: Mapping[Depth, Sequence[RunSpec]]) -> Iterator[str]:
     """What a rate of its own is worth at each depth, where the store holds the runs of the other protocol too."""
     for other in store.requests("curve"):
-        searched = {s.key: r for s in flat(search_specs(other)) if (r := store.get(s.key)) is not None}
+        runs = of_curve(other)
+        searched = {s.key: r for s in flat(runs.searches()) if (r := store.get(s.key)) is not None}
         if other.asked.protocol == resolved.asked.protocol or not searched:
             continue
-        theirs = replicates(other, chosen_rates(other, searched))
+        theirs = runs.replicates(runs.rates(searched))
         for depth in [depth for depth in groups if depth is not None and depth in theirs]:
             pairs = _pairs(store, groups[depth], theirs[depth])
             if pairs and groups[depth][0].learning_rate != theirs[depth][0].learning_rate:

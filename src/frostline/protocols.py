@@ -1,22 +1,30 @@
 """Which runs a protocol asks for: those that choose rates, and the replicates at the rates that were chosen.
 
-`paper`: one rate for all depths, the full model's best on dev. `tuned`: a rate for the full model and for each depth,
-the best on rows held out of train. Builds specs; runs nothing.
+`paper`: one rate for all, the full model's best on dev. `tuned`: a rate for each depth or strategy, the best on rows
+held out of train. Builds specs; runs nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from frostline.records import ResolvedCurve, RunResult, RunSpec
+from frostline.asked import ResolvedComparison, ResolvedCurve
+from frostline.errors import UsageError
+from frostline.records import RunResult, RunSpec
 from frostline.strategies import Freeze, Full, Strategy, parse
 
 Depth = int | None
 """layers frozen from the bottom; None: the full model"""
+Name = TypeVar("Name")
+"""what a strategy is called by who asks for its runs"""
 
 TUNED_RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
 """The wider line that `tuned` searches where no rates are given."""
+LARGE_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3)
+"""The line in its place for strategies that train few or new parameters alone."""
 _HIGHEST_FOR_MANY = 2e-4
 """Of that line, the highest rate tried where more than half of the layers train: above it they fail."""
 
@@ -29,16 +37,15 @@ def layer_forwards(n_trained: int, n_computed: int = 0) -> float:
 
 def units(spec: RunSpec, n_layers: int) -> float:
     """Cost of a run, one row, in layer-forwards."""
-    strategy = parse(spec.strategy)
-    n_frozen = strategy.n_frozen if isinstance(strategy, Freeze) else 0
-    return spec.epochs * layer_forwards(n_layers - n_frozen, 0 if spec.is_cached else n_frozen)
+    n_below = parse(spec.strategy).n_below(n_layers)
+    return spec.epochs * layer_forwards(n_layers - n_below, 0 if spec.is_cached else n_below)
 
 
 def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
     """The run of one strategy at one rate, with the first seed."""
-    # The embeddings alone cost nothing to compute again: keeping their output would not pay.
-    is_cached = resolved.is_cached and strategy not in (Full(), Freeze(0))
+    is_cached = resolved.is_cached and strategy.may_keep(resolved.n_layers)
     dtype = resolved.asked.cache_dtype if is_cached else resolved.base.cache_dtype
+    rate = 0.0 if strategy.rates == "none" else rate
     return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
@@ -56,18 +63,74 @@ def spec_at_depth(resolved: ResolvedCurve, depth: Depth, rate: float) -> RunSpec
     return spec_at(resolved, _strategy(depth), rate)
 
 
-def search_specs(resolved: ResolvedCurve) -> dict[Depth, list[RunSpec]]:
-    """The runs that choose rates, by what they choose one for; none where a single rate was given."""
-    if len(resolved.asked.learning_rates) == 1:
-        return {}
-    if resolved.asked.protocol == "paper":
-        return {None: line_search_specs(resolved)}
-    return {
-        depth: [
-            spec_at_depth(resolved, depth, rate).replace(role="tuning", seed=0) for rate in _rates_at(resolved, depth)
-        ]
-        for depth in (None, *resolved.depths)
-    }
+@dataclass(frozen=True)
+class Programme(Generic[Name]):
+    """The runs that a request asks for, by names of the caller's own: a curve's depths, a comparison's strategies."""
+
+    settled: ResolvedCurve
+    wanted: Mapping[Name, Strategy]
+
+    def searches(self) -> dict[Name | None, list[RunSpec]]:
+        """The runs that choose rates, by what they choose one for (None: the full model, for all).
+
+        Nothing where a single rate was given, and nothing for what has no rate.
+        """
+        resolved = self.settled
+        if len(resolved.asked.learning_rates) == 1:
+            return {}
+        if resolved.asked.protocol == "paper":
+            return {None: line_search_specs(resolved)}
+        return {
+            name: [
+                spec_at(resolved, strategy, rate).replace(role="tuning", seed=0) for rate in _rates(resolved, strategy)
+            ]
+            for name, strategy in self.wanted.items()
+            if strategy.rates != "none"
+        }
+
+    def rates(self, searched: Mapping[str, RunResult]) -> dict[Name, float]:
+        """The rate of each, from the results of the search by key; one whose runs all crashed has none."""
+        groups = self.searches()
+        if not groups:
+            return dict.fromkeys(self.wanted, self.settled.asked.learning_rates[0])
+        found = {name: [searched[s.key] for s in specs if s.key in searched] for name, specs in groups.items()}
+        best = {name: best_rate(results) for name, results in found.items() if results}
+        if self.settled.asked.protocol == "paper":
+            return dict.fromkeys(self.wanted, best[None]) if None in best else {}
+        without = {name: 0.0 for name, strategy in self.wanted.items() if strategy.rates == "none"}
+        return {name: rate for name in self.wanted if (rate := (without | best).get(name)) is not None}
+
+    def replicates(self, rates: Mapping[Name, float]) -> dict[Name, list[RunSpec]]:
+        """The runs that are compared: of each that has a rate, one a seed."""
+        specs = {name: spec_at(self.settled, one, rates[name]) for name, one in self.wanted.items() if name in rates}
+        return {name: [spec.replace(seed=seed) for seed in self.settled.asked.seeds] for name, spec in specs.items()}
+
+    def specs(self, rates: Mapping[Name, float] | None = None) -> list[RunSpec]:
+        """All runs; rates that have yet to be chosen (None) do not change their cost."""
+        some = dict.fromkeys(self.wanted, self.settled.asked.learning_rates[0])
+        return [*flat(self.searches()), *flat(self.replicates(some if rates is None else rates))]
+
+
+def of_curve(resolved: ResolvedCurve) -> Programme[Depth]:
+    """The full model and each depth, the costliest first."""
+    return Programme(resolved, {depth: _strategy(depth) for depth in (None, *resolved.depths)})
+
+
+def of_comparison(comparison: ResolvedComparison) -> Programme[str]:
+    """Each strategy by its name as the user wrote it, settled; a UsageError with all that cannot be."""
+    settled = comparison.settled
+    kind = settled.base.task.kind
+    assert kind is not None, "the task of a settled request is resolved"
+    wanted: dict[str, Strategy] = {}
+    faults: list[str] = []
+    for name in comparison.strategies:
+        try:
+            wanted[name] = parse(name).settled(settled.n_layers, kind)
+        except UsageError as error:
+            faults.append(str(error))
+    if faults:
+        raise UsageError.together(faults)
+    return Programme(settled, wanted)
 
 
 def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
@@ -78,12 +141,14 @@ def line_search_specs(resolved: ResolvedCurve) -> list[RunSpec]:
     return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
 
 
-def _rates_at(resolved: ResolvedCurve, depth: Depth) -> list[float]:
+def _rates(resolved: ResolvedCurve, strategy: Strategy) -> list[float]:
     rates = sorted(resolved.asked.learning_rates)
-    is_shallow_tail = depth is not None and 2 * (resolved.n_layers - depth) <= resolved.n_layers
-    if is_shallow_tail or tuple(rates) != TUNED_RATES:
+    if tuple(rates) != TUNED_RATES:
         return rates
-    return [rate for rate in rates if rate <= _HIGHEST_FOR_MANY]
+    if strategy.rates == "large":
+        return list(LARGE_RATES)
+    is_shallow_tail = 2 * strategy.n_trained(resolved.n_layers) <= resolved.n_layers
+    return rates if is_shallow_tail else [rate for rate in rates if rate <= _HIGHEST_FOR_MANY]
 
 
 def best_rate(searched: Collection[RunResult]) -> float:
@@ -91,34 +156,6 @@ def best_rate(searched: Collection[RunResult]) -> float:
     return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
 
 
-def chosen_rates(resolved: ResolvedCurve, searched: Mapping[str, RunResult]) -> dict[Depth, float]:
-    """The rate of each depth, from the results of the search by key; a depth whose runs all crashed has none."""
-    groups = search_specs(resolved)
-    if not groups:
-        return dict.fromkeys((None, *resolved.depths), resolved.asked.learning_rates[0])
-    found = {depth: [searched[s.key] for s in specs if s.key in searched] for depth, specs in groups.items()}
-    best = {depth: best_rate(results) for depth, results in found.items() if results}
-    if resolved.asked.protocol == "paper":
-        return dict.fromkeys((None, *resolved.depths), best[None]) if None in best else {}
-    return best
-
-
-def replicates(resolved: ResolvedCurve, rates: Mapping[Depth, float]) -> dict[Depth, list[RunSpec]]:
-    """The runs of the curve: the full model (None) and each depth that has a rate, one a seed, the costliest first."""
-    groups: dict[Depth, list[RunSpec]] = {}
-    for depth in (None, *resolved.depths):
-        if depth in rates:
-            spec = spec_at_depth(resolved, depth, rates[depth])
-            groups[depth] = [spec.replace(seed=seed) for seed in resolved.asked.seeds]
-    return groups
-
-
-def all_specs(resolved: ResolvedCurve, rates: Mapping[Depth, float] | None = None) -> list[RunSpec]:
-    """All runs of a curve; rates that have yet to be chosen (None) do not change their cost."""
-    some = dict.fromkeys((None, *resolved.depths), resolved.asked.learning_rates[0])
-    return [*flat(search_specs(resolved)), *flat(replicates(resolved, some if rates is None else rates))]
-
-
-def flat(groups: Mapping[Depth, Iterable[RunSpec]]) -> list[RunSpec]:
+def flat(groups: Mapping[Name, Iterable[RunSpec]]) -> list[RunSpec]:
     """The runs of all groups, in their order."""
     return list(itertools.chain.from_iterable(groups.values()))

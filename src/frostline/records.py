@@ -6,11 +6,12 @@ A record holds plain data only; what computes with it stands in the modules belo
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from frostline.keys import RESULTS_VERSION, key_of
-from frostline.serial import Record, StoredArray, key_fields, not_in_key
+from frostline.serial import Record, StoredArray, added_later, key_fields, not_in_key
 
 Kind = Literal["classification", "regression"]
 Role = Literal["replicate", "line_search", "tuning"]
@@ -19,6 +20,8 @@ Protocol = Literal["paper", "tuned"]
 
 CacheDtype = Literal["fp32", "fp16", "bf16"]
 Layout = Literal["padded", "packed", "varlen"]
+Fit = Literal["gradient", "closed_form"]
+Pooling = Literal["mean", "first", "last"]
 
 SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
 
@@ -66,9 +69,9 @@ class RunSpec(Record):
     data_fingerprint: str
     """key of the source files"""
     strategy: str
-    """what is trained: `full`, `freeze:N`"""
+    """what is trained: `full`, `freeze:N`, `lora:R`, …"""
     learning_rate: float
-    """peak learning rate"""
+    """peak learning rate; 0 where nothing descends"""
     epochs: int
     """passes over the training rows"""
     batch_size: int = 16
@@ -112,52 +115,11 @@ class RunSpec(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveSpec(Record):
-    """A curve as asked for. Fields left None are settled before the first run and kept on resume."""
-
-    model: str
-    """a Hub name, a folder, or all-MiniLM-L6-v2 of the `demo` extra"""
-    task: TaskSpec
-    """the data"""
-    frozen: tuple[int, ...] | None = None
-    """depths to train at, e.g. `0,6-12`; by default from half of the layers to all"""
-    keep: tuple[float, ...] = (0.9,)
-    """shares of the full score to find the operating point for"""
-    scale: Scale = "ratio"
-    """scale of the operating point shown first"""
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """how many replicates, or which"""
-    learning_rates: tuple[float, ...] = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-    """rates of the line search; a single one is used without a search"""
-    epochs: int | None = None
-    """passes over the training rows; by default 3 (RoBERTa: 10)"""
-    batch_size: int = 16
-    """rows a step"""
-    max_length: int = 128
-    """tokens a row at most; longer texts are cut"""
-    protocol: Protocol = "paper"
-    """`paper`: the full model's best rate at every depth, chosen on dev; `tuned`: a rate for each depth, chosen on rows
-    held out of train"""
-    frozen_dropout: bool = False
-    """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
-    cache: bool = True
-    """compute what the frozen layers put out once and keep it"""
-    cache_dtype: CacheDtype = "fp32"
-    """how it is kept: fp16 and bf16 take half the space and move scores a little"""
-    varlen: bool = False
-    """on CUDA, leave out padding in all layers and in attention too; untested: no GPU has seen it yet"""
-    threads: int = 1
-    """threads of one run; part of what makes its numbers"""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """where to train"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Phase(Record):
     """A stretch of training with one set of trained parameters."""
 
     epochs: int | None
-    """how many epochs it lasts; None: all of the run's"""
+    """how many epochs it lasts; None: an even share of the run's"""
     cached_layers: int | None
     """the state after this many layers (0: after the embeddings) never changes in this phase; None: nothing holds"""
     trained: tuple[str, ...]
@@ -176,14 +138,32 @@ class Plan(Record):
     """names of the modules that are put in"""
     phases: tuple[Phase, ...]
     """stretches of training, in order"""
-    fit: Literal["gradient", "closed_form"] = "gradient"
+    fit: Fit = "gradient"
     """trained by the loop, or fitted in one go"""
 
     @classmethod
-    def one_phase(cls, *, n_frozen: int | None, cached_layers: int | None, trained: tuple[str, ...]) -> Plan:
+    def one_phase(
+        cls,
+        *,
+        trained: tuple[str, ...],
+        n_frozen: int | None = None,
+        cached_layers: int | None = None,
+        edits: tuple[str, ...] = (),
+        added: tuple[str, ...] = (),
+        fit: Fit = "gradient",
+    ) -> Plan:
         """A plan that trains one set of parameters from the first step to the last."""
         phase = Phase(epochs=None, cached_layers=cached_layers, trained=trained)
-        return cls(n_frozen=n_frozen, phases=(phase,))
+        return cls(n_frozen=n_frozen, edits=edits, added=added, phases=(phase,), fit=fit)
+
+    def phase_at(self, epoch: int, n_epochs: int) -> Phase:
+        """The phase of an epoch, counted from 1: the last of them is in the last phase."""
+        return self.phases[math.ceil(epoch * len(self.phases) / n_epochs) - 1]
+
+    def trained(self, n_epochs: int) -> frozenset[str]:
+        """Names of the parameters that train in any of a run's epochs."""
+        phases = {self.phase_at(epoch, n_epochs) for epoch in range(1, n_epochs + 1)}
+        return frozenset(name for phase in phases for name in phase.trained)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +229,22 @@ class Circumstances(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probe(Record):
+    """A linear fit to what one layer puts out."""
+
+    depth: int
+    """layers below (0: the embeddings)"""
+    pooling: Pooling
+    """what was taken of a row's tokens; chosen on held-out rows"""
+    strength: float
+    """of the L2 penalty (C of the logistic, alpha of the ridge regression); chosen on held-out rows"""
+    held_out_score: float
+    """score on rows held out of train, by which layer, pooling and strength are chosen"""
+    score: float
+    """score on dev, fitted to all of train"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult(Record):
     """A finished run, with everything later work needs."""
 
@@ -282,6 +278,8 @@ class RunResult(Record):
     """what a careful person should know about the data"""
     circumstances: Circumstances
     """versions, hardware, command line, time"""
+    probes: tuple[Probe, ...] = added_later(())
+    """of a fit to features, the best of every layer"""
 
     @property
     def key(self) -> str:
@@ -379,19 +377,3 @@ class Census(Record):
     """what full fine-tuning trains: the model with its task head"""
     depths: tuple[DepthCount, ...]
     """what each depth trains"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResolvedCurve(Record):
-    """A curve's request with everything settled: what a resumed call goes by."""
-
-    asked: CurveSpec
-    """the request as asked"""
-    base: RunSpec
-    """the run all others differ from only in strategy, rate, seed, role and whether they are cached"""
-    n_layers: int
-    """layers of the model"""
-    depths: tuple[int, ...]
-    """depths to train at, ascending"""
-    is_cached: bool
-    """whether prefix states are kept"""

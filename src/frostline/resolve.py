@@ -8,22 +8,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 
 from frostline import atomic, tasks
+from frostline.asked import CurveSpec, ResolvedComparison, ResolvedCurve
 from frostline.batches import Encoded, encode
 from frostline.cache import default_folder, free_bytes
 from frostline.circumstances import n_cores
 from frostline.errors import UsageError
 from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
-from frostline.records import CurveSpec, Layout, ResolvedCurve, RunSpec
+from frostline.records import Layout, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
 from frostline.store import FolderIdentity, Store, read_resolved
 from frostline.tasks import TaskData
@@ -52,11 +53,37 @@ class Opened:
 
 def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: str = "curve") -> Opened:
     """Settles a command's request, or finds how it was settled before."""
+    opened = _open(request, out, max_cache_bytes, needs_depth=command != "train")
+    path = opened.store.spec_path(command, key_of(request.to_json()))
+    return dataclasses.replace(opened, resolved=_kept(path, opened.resolved))
+
+
+def open_comparison(
+    request: CurveSpec,
+    strategies: Sequence[str],
+    out: Path,
+    *,
+    max_cache_bytes: int,
+    check_model: Callable[[Opened, ResolvedComparison], object],
+) -> tuple[Opened, ResolvedComparison]:
+    """Settles the request for a comparison, or finds how it was settled before.
+
+    `check_model` raises where a strategy is not for the model or the task; nothing is written then.
+    """
+    opened = _open(request, out, max_cache_bytes, needs_depth=False)
+    comparison = ResolvedComparison(strategies=tuple(strategies), settled=opened.resolved)
+    check_model(opened, comparison)
+    key = key_of({"asked": request.to_json(), "strategies": list(strategies)})
+    comparison = _kept(opened.store.spec_path("compare", key), comparison)
+    return dataclasses.replace(opened, resolved=comparison.settled), comparison
+
+
+def _open(request: CurveSpec, out: Path, max_cache_bytes: int, *, needs_depth: bool) -> Opened:
     check(request)
     task = tasks.resolve(request.task)
     data = tasks.load(task)
     pretrained = describe(request.model)
-    if command != "train":
+    if needs_depth:
         pretrained.check_depth()
     depths = _depths(request, pretrained.n_layers)
     max_length = min(request.max_length, pretrained.max_tokens)
@@ -99,7 +126,9 @@ def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: 
         depths=depths,
         is_cached=False,
     )
-    return _settled_cache(Opened(settled, store, pretrained, data, train, dev), command, max_cache_bytes)
+    opened = Opened(settled, store, pretrained, data, train, dev)
+    is_cached = request.cache and not request.frozen_dropout and _has_room(opened.prefix_bytes, max_cache_bytes)
+    return dataclasses.replace(opened, resolved=settled.replace(is_cached=is_cached))
 
 
 def _layout(request: CurveSpec, pretrained: Pretrained, device: str) -> Layout:
@@ -110,14 +139,6 @@ def _layout(request: CurveSpec, pretrained: Pretrained, device: str) -> Layout:
     if not pretrained.is_packable:
         return "padded"
     return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
-
-
-def _settled_cache(opened: Opened, command: str, max_cache_bytes: int) -> Opened:
-    """Decides, once and for all calls with this request, whether prefix states are kept."""
-    asked = opened.resolved.asked
-    is_cached = asked.cache and not asked.frozen_dropout and _has_room(opened.prefix_bytes, max_cache_bytes)
-    settled = opened.resolved.replace(is_cached=is_cached)
-    return dataclasses.replace(opened, resolved=_kept(opened.store, command, settled))
 
 
 def _has_room(n_bytes: int, max_cache_bytes: int) -> bool:
@@ -197,11 +218,13 @@ def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", 
     return asked
 
 
-def _kept(store: Store, command: str, settled: ResolvedCurve) -> ResolvedCurve:
-    """What the first call with the same request settled; this one, if it is the first."""
-    path = store.spec_path(command, key_of(settled.asked.to_json()))
+Settled = TypeVar("Settled", ResolvedCurve, ResolvedComparison)
+
+
+def _kept(path: Path, settled: Settled) -> Settled:
+    """What the first call with the same request settled, in a file of its own; this one, if it is the first."""
     atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
-    return read_resolved(path)
+    return read_resolved(path, type(settled))
 
 
 def default_workers(threads: int, device: str) -> int:

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 
 from frostline import atomic, deciding, metrics, stats
 from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
+from frostline.asked import CurveSpec, ResolvedCurve
 from frostline.config import find_config
 from frostline.deciding import Decision, Question, Run, Standing
 from frostline.errors import UsageError
 from frostline.executors import cached_strategies
-from frostline.protocols import all_specs, best_rate, line_search_specs, spec_at_depth, units
-from frostline.records import CurveSpec, Paused, ResolvedCurve, RunResult, RunSpec
+from frostline.protocols import best_rate, line_search_specs, of_curve, spec_at_depth, units
+from frostline.records import Paused, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, open_curve
 from frostline.stored import chapter_of, summed
@@ -193,7 +194,7 @@ def run_costs(resolved: ResolvedCurve) -> dict[int | None, float]:
 def runs_of_curve(resolved: ResolvedCurve) -> float:
     """What the whole curve takes, its line search included, in full runs by the cost model."""
     of_full = units(resolved.base.replace(strategy="full"), resolved.n_layers)
-    return math.fsum(units(spec, resolved.n_layers) for spec in all_specs(resolved)) / of_full
+    return math.fsum(units(spec, resolved.n_layers) for spec in of_curve(resolved).specs()) / of_full
 
 
 @dataclass

@@ -30,6 +30,11 @@ def not_in_key() -> Any:
     return field(metadata={"in_key": False})
 
 
+def added_later(default: Any) -> Any:
+    """A field that what was written before it has not: there it is the default."""
+    return field(default=default, metadata={"is_later": True})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """Base of all records."""
@@ -145,11 +150,12 @@ def _from_json(kind: Any, value: object, place: str) -> Any:
 def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
     _checked(isinstance(value, dict), value, "an object", place)
     given = typing.cast(dict[str, object], value)
-    names = {f.name for f in dataclasses.fields(kind)}
-    if set(given) != names:
-        raise DataError(f"{place}: missing fields {sorted(names - set(given))}, unknown {sorted(set(given) - names)}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    missing = [name for name, f in fields.items() if name not in given and not f.metadata.get("is_later")]
+    if missing or set(given) - fields.keys():
+        raise DataError(f"{place}: missing fields {sorted(missing)}, unknown {sorted(set(given) - fields.keys())}")
     hints = _hints(typing.cast(Any, kind))
-    return kind(**{name: _from_json(hints[name], given[name], f"{place}.{name}") for name in names})
+    return kind(**{name: _from_json(hints[name], value, f"{place}.{name}") for name, value in given.items()})
 
 
 def _checked(is_right: bool, value: object, wanted: str, place: str) -> Any:

@@ -15,10 +15,11 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from frostline import atomic, tasks
+from frostline.asked import CurveSpec
 from frostline.errors import DataError, UsageError, check_choice, suggestion
 from frostline.export import write_pretrained
 from frostline.protocols import TUNED_RATES
-from frostline.records import CurveSpec, TaskSpec
+from frostline.records import TaskSpec
 from frostline.resolve import check, default_out
 from frostline.sweep import Rerun, SweepOptions
 from frostline.trackers import TRACKERS
@@ -37,6 +38,8 @@ def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[Curve
         raise UsageError(f"tokenizer is for a model object; that of {model} is found by its name")
     if "name" in given and isinstance(task, str | Path):
         raise UsageError(f"name is for rows that Python holds; the task {task} has its own")
+    if "train_sizes" in given:
+        raise UsageError("train_sizes make several curves: call frostline.grid(…, train_sizes=…)")
     if unknown := [name for name in given if name not in _SETTINGS]:
         raise UsageError(f"unknown setting {unknown[0]!r}.{suggestion(unknown[0], sorted(_SETTINGS))}")
     plain = {_RENAMED.get(name, name): _READERS.get(name, lambda value: value)(value) for name, value in given.items()}
@@ -133,6 +136,27 @@ def _one_rate(value: str | float | Iterable[float]) -> tuple[float, ...]:
     return rates
 
 
+def read_strategies(value: object) -> tuple[str, ...]:
+    """`"full,freeze:3"` → those strategies, as they are written."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"strategies are {value!r:.80}; write them with commas, e.g. full,freeze:3,lora:8")
+    written = tuple(name.strip() for name in names if name.strip())
+    if not written:
+        raise UsageError("no strategies; give at least one, e.g. full,freeze:3,lora:8")
+    return written
+
+
+def read_sizes(value: object) -> tuple[int, ...]:
+    """`"50,100"` → those numbers of training rows, ascending."""
+    if isinstance(value, str):
+        value = [_whole("train sizes", part) for part in value.split(",") if part.strip()]
+    sizes = _whole_numbers("train sizes", [value] if isinstance(value, int) else value)
+    if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
+        raise UsageError(f"train sizes are {', '.join(map(str, sizes)) or 'none'}; give numbers of rows, each once")
+    return tuple(sorted(sizes))
+
+
 def read_one_seed(value: str | int | Iterable[int]) -> tuple[int, ...]:
     """`"3,"` → 3, in a tuple; a UsageError where it is not one seed."""
     seeds = read_seeds(value)
@@ -204,6 +228,12 @@ def _dev(value: object) -> str:
     return str(value)
 
 
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r:.80}; give True or False")
+    return value
+
+
 def _rerun(value: object) -> str:
     return check_choice("rerun", str(value), typing.get_args(Rerun))
 
@@ -251,6 +281,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "cache_max_gb": _cache_bytes,
     "workers": _n_workers,
     "rerun": _rerun,
+    "probe": functools.partial(_switch, "probe"),
     "track": _trackers,
 }
 

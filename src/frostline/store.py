@@ -11,12 +11,13 @@ import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from frostline import atomic
+from frostline.asked import ResolvedComparison, ResolvedCurve
 from frostline.errors import DataError, UsageError
 from frostline.keys import key_of
-from frostline.records import Crash, Paused, ResolvedCurve, RunResult
+from frostline.records import Crash, Paused, RunResult
 from frostline.serial import Record, key_fields, not_in_key
 
 
@@ -133,8 +134,17 @@ class Store:
         return self.folder / "specs" / f"{command}-{key}.json"
 
     def requests(self, command: str = "*") -> list[ResolvedCurve]:
-        """The resolved requests of a command, or of all, in the order of their keys."""
-        return [read_resolved(path) for path in sorted((self.folder / "specs").glob(f"{command}-*.json"))]
+        """The resolved requests of a command, or of all, in the order of their keys; of comparisons, all but what."""
+        paths = sorted((self.folder / "specs").glob(f"{command}-*.json"))
+        return [
+            read_resolved(path, ResolvedComparison).settled if _is_comparison(path) else read_resolved(path)
+            for path in paths
+        ]
+
+    def comparisons(self) -> list[ResolvedComparison]:
+        """The resolved requests for comparisons, in the order of their keys."""
+        paths = sorted((self.folder / "specs").glob("*.json"))
+        return [read_resolved(path, ResolvedComparison) for path in paths if _is_comparison(path)]
 
     def results(self) -> list[RunResult]:
         """All finished runs, in the order of their keys."""
@@ -152,10 +162,17 @@ class Store:
             path.rename(next(name for name in names if not name.exists()))
 
 
-def read_resolved(path: Path) -> ResolvedCurve:
+def _is_comparison(path: Path) -> bool:
+    return path.name.startswith("compare-")
+
+
+Settled = TypeVar("Settled", ResolvedCurve, ResolvedComparison)
+
+
+def read_resolved(path: Path, kind: type[Settled] = ResolvedCurve) -> Settled:  # type: ignore[assignment]
     """A request as it was settled; a DataError where the file is not one."""
     try:
-        return ResolvedCurve.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return kind.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, DataError) as error:
         raise DataError(f"not a resolved request: {error}; move it away to have it settled anew", path=path) from error
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
 
 from frostline.analysis import (
     Chapter,
+    Comparison,
+    ComparisonChapter,
     Curve,
     CurveCost,
     Finding,
@@ -15,48 +19,85 @@ from frostline.analysis import (
     Replicates,
     RunCounts,
     RunLine,
+    TriedFor,
     TriedRate,
+    build_comparison,
     build_curve,
+    probe_points,
 )
-from frostline.config import curve_config, find_config
+from frostline.asked import ResolvedComparison, ResolvedCurve
+from frostline.config import compare_config, curve_config, find_config
 from frostline.errors import DataError, UsageError
 from frostline.prices import prices
-from frostline.protocols import Depth, all_specs, chosen_rates, flat, name_of, replicates, search_specs
-from frostline.records import Cost, ResolvedCurve, RunResult, RunSpec
+from frostline.protocols import Depth, Name, Programme, flat, name_of, of_comparison, of_curve
+from frostline.records import Cost, RunResult, RunSpec
 from frostline.store import Store
+from frostline.strategies import Features
 
 
-def chapters(folder: Path) -> list[Chapter]:
-    """What a report tells of an out folder: each curve that was asked for, and the last search."""
+def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
+    """What a report tells of an out folder: each curve that was asked for, the last search, each comparison."""
     if not (folder / "identity.json").is_file():
         raise UsageError(f"{folder} is no out folder: it has no identity.json; give one that `curve` or `find` made")
     store = Store(folder)
-    told = [chapter for request in store.requests("curve") if (chapter := curve_chapter(store, request)) is not None]
+    told: list[Chapter | ComparisonChapter] = []
+    told += [chapter for request in store.requests("curve") if (chapter := curve_chapter(store, request)) is not None]
     told += _last_search(store)
+    told += [made for request in store.comparisons() if (made := comparison_chapter(store, request)) is not None]
     if not told:
         raise UsageError(
-            f"{folder} holds no finished curve yet; `frostline curve` or `find` with --out {folder} goes on"
+            f"{folder} holds no finished curve yet; `frostline curve`, `find` or `compare` with --out {folder} goes on"
         )
     return told
 
 
 def curve_chapter(store: Store, resolved: ResolvedCurve) -> Chapter | None:
     """A curve as far as its runs are in the store; None before the full model's first is."""
-    searched = _found(store, flat(search_specs(resolved)))
-    rates = chosen_rates(resolved, searched)
-    wanted = replicates(resolved, rates)
+    ended = _ended(store, of_curve(resolved))
+    if not ended.has_replicates or None not in ended.groups:
+        return None
+    curve = curve_of(store, resolved, ended.found, runs=ended.counts, groups=ended.groups)
+    settings = curve_config(resolved, store.folder)
+    return chapter_of(store, curve, list(ended.found.values()), settings, ended.n_missing)
+
+
+def comparison_chapter(store: Store, comparison: ResolvedComparison) -> ComparisonChapter | None:
+    """A comparison as far as its runs are in the store; None before the first replicate is."""
+    ended = _ended(store, of_comparison(comparison))
+    if not ended.has_replicates:
+        return None
+    made = comparison_of(comparison, ended.found, runs=ended.counts, groups=ended.groups)
+    settings = compare_config(comparison, store.folder)
+    return comparison_chapter_of(store, made, list(ended.found.values()), settings, ended.n_missing)
+
+
+@dataclass(frozen=True)
+class _Ended(Generic[Name]):
+    """The runs of a request that are over."""
+
+    found: dict[str, RunResult]
+    """what finished, by key"""
+    groups: dict[Name, list[RunSpec]]
+    """the replicates that finished or crashed"""
+    counts: RunCounts
+    n_missing: int
+    has_replicates: bool
+
+
+def _ended(store: Store, runs: Programme[Name]) -> _Ended[Name]:
+    searched = _found(store, flat(runs.searches()))
+    wanted = runs.replicates(runs.rates(searched))
     found = searched | _found(store, flat(wanted))
     crashed = {spec.key for spec in flat(wanted) if spec.key not in found and store.has_crashed(spec.key)}
     ended = found.keys() | crashed
-    if len(found) == len(searched) or not any(spec.key in ended for spec in wanted.get(None, ())):
-        return None
-    counts = RunCounts(done=len(found), reused=0, crashed=len(crashed))
-    there = {depth: [spec for spec in specs if spec.key in ended] for depth, specs in wanted.items()}
-    curve = curve_of(
-        store, resolved, found, runs=counts, groups={depth: specs for depth, specs in there.items() if specs}
+    there = {name: [spec for spec in specs if spec.key in ended] for name, specs in wanted.items()}
+    return _Ended(
+        found=found,
+        groups={name: specs for name, specs in there.items() if specs},
+        counts=RunCounts(done=len(found), reused=0, crashed=len(crashed)),
+        n_missing=len(runs.specs()) - len(found),
+        has_replicates=len(found) > len(searched),
     )
-    n_missing = len(all_specs(resolved)) - len(found)
-    return chapter_of(store, curve, list(found.values()), curve_config(resolved, store.folder), n_missing)
 
 
 def curve_of(
@@ -72,11 +113,9 @@ def curve_of(
 
     `groups` holds the replicates that have ended, by default all; one of them that has no result crashed.
     """
-    groups = replicates(resolved, chosen_rates(resolved, found)) if groups is None else groups
-    by_depth = {
-        depth: Replicates(specs=specs, results=[found[spec.key] for spec in specs if spec.key in found])
-        for depth, specs in groups.items()
-    }
+    runs_asked = of_curve(resolved)
+    groups = runs_asked.replicates(runs_asked.rates(found)) if groups is None else groups
+    by_depth = _replicates(groups, found)
     return build_curve(
         request=resolved.asked,
         full=by_depth[None],
@@ -88,11 +127,53 @@ def curve_of(
     )
 
 
+def comparison_of(
+    comparison: ResolvedComparison,
+    found: Mapping[str, RunResult],
+    *,
+    runs: RunCounts,
+    wall_seconds: float | None = None,
+    groups: Mapping[str, list[RunSpec]] | None = None,
+) -> Comparison:
+    """The comparison of results, given by key: those that chose rates, and the replicates.
+
+    `groups` holds the replicates that have ended, by default all; one of them that has no result crashed.
+    """
+    asked, n_layers = of_comparison(comparison), comparison.settled.n_layers
+    if groups is None:
+        rates = asked.rates(found)
+        # Where every run that was to choose a rate crashed there is none to be told of but any.
+        groups = asked.replicates({name: rates.get(name, 1.0) for name in asked.wanted})
+    return build_comparison(
+        request=comparison.settled.asked,
+        groups=_replicates(groups, found),
+        n_trained={name: strategy.n_trained(n_layers) for name, strategy in asked.wanted.items()},
+        line_search=[
+            TriedFor(
+                name=name or "full",
+                learning_rate=spec.learning_rate,
+                score=found[spec.key].score if spec.key in found else None,
+            )
+            for name, specs in asked.searches().items()
+            for spec in specs
+        ],
+        cost=summed([result.cost for result in found.values()], wall_seconds),
+        runs=runs,
+    )
+
+
+def _replicates(groups: Mapping[Name, list[RunSpec]], found: Mapping[str, RunResult]) -> dict[Name, Replicates]:
+    return {
+        name: Replicates(specs=specs, results=[found[spec.key] for spec in specs if spec.key in found])
+        for name, specs in groups.items()
+    }
+
+
 def tried_rates(resolved: ResolvedCurve, found: Mapping[str, RunResult]) -> list[TriedRate]:
     """What was tried for the full model."""
     return [
         TriedRate(learning_rate=spec.learning_rate, score=found[spec.key].score if spec.key in found else None)
-        for spec in search_specs(resolved).get(None, [])
+        for spec in of_curve(resolved).searches().get(None, [])
     ]
 
 
@@ -121,7 +202,7 @@ def _last_search(store: Store) -> list[Chapter]:
         raise DataError(f"not the answer of a search: {error}; move it away, or run `find` again", path=path) from error
     for resolved in store.requests("find"):
         rates = dict.fromkeys((None, *resolved.depths), finding.learning_rate)
-        found = list(_found(store, _of_finding(finding, flat(replicates(resolved, rates)))).values())
+        found = list(_found(store, _of_finding(finding, flat(of_curve(resolved).replicates(rates)))).values())
         if resolved.asked.keep == (finding.answer.keep,) and resolved.asked.scale == finding.answer.scale and found:
             answer = finding.answer
             settings = find_config(resolved, store.folder, confidence=answer.confidence)
@@ -137,9 +218,30 @@ def _of_finding(finding: Finding, specs: Sequence[RunSpec]) -> list[RunSpec]:
 
 
 def chapter_of(store: Store, curve: Curve, results: Sequence[RunResult], settings: str, n_missing: int = 0) -> Chapter:
-    """A curve with the runs that it comes from and how to do it again."""
+    """A curve with the runs that it comes from and how to do it again, and what the store has of probes."""
     return Chapter(
         curve=curve,
+        runs=tuple(RunLine.of(result) for result in results),
+        n_missing=n_missing,
+        provenance=Provenance.of(store.folder, settings, results),
+        probes=probe_points(_found(store, probe_specs(results[0].spec, curve.full.seeds)).values()),
+    )
+
+
+def probe_specs(spec: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
+    """Fits to the features of all layers, one a seed, on the same rows as a run."""
+    assert spec.task.kind is not None, "the task of a run is resolved"
+    strategy = Features().settled(0, spec.task.kind)
+    changes = {"strategy": strategy.name, "learning_rate": 0.0, "role": "replicate", "cache_dtype": "fp32"}
+    return [spec.replace(seed=seed, is_cached=True, **changes) for seed in seeds]
+
+
+def comparison_chapter_of(
+    store: Store, comparison: Comparison, results: Sequence[RunResult], settings: str, n_missing: int = 0
+) -> ComparisonChapter:
+    """A comparison with the runs that it comes from and how to do it again."""
+    return ComparisonChapter(
+        comparison=comparison,
         runs=tuple(RunLine.of(result) for result in results),
         n_missing=n_missing,
         provenance=Provenance.of(store.folder, settings, results),

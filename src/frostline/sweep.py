@@ -17,6 +17,7 @@ from typing import Literal
 
 from frostline import atomic
 from frostline.analysis import Chapter, RunCounts
+from frostline.asked import CurveSpec
 from frostline.config import curve_config
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
 from frostline.executors import Executor, Outcome, cached_strategies
@@ -24,22 +25,22 @@ from frostline.executors.local import LocalProcesses
 from frostline.live import LivePage
 from frostline.protocols import (
     Depth,
-    all_specs,
+    Name,
+    Programme,
     best_rate,
-    chosen_rates,
     flat,
     line_search_specs,
     name_of,
-    replicates,
-    search_specs,
+    of_curve,
     units,
 )
-from frostline.records import Crash, CurveSpec, EpochRecord, Leg, Paused, ResolvedCurve, RunResult, RunSpec
+from frostline.records import Crash, EpochRecord, Leg, Paused, RunResult, RunSpec
 from frostline.report.progress import Progress
 from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
 from frostline.stack.load import count_trained
 from frostline.store import Store
-from frostline.stored import chapter_of, curve_of
+from frostline.stored import chapter_of, curve_chapter, curve_of, probe_specs
+from frostline.strategies import Full, Strategy
 from frostline.trackers import Tracking
 
 Rerun = Literal["only-missing", "always", "never"]
@@ -54,6 +55,8 @@ class SweepOptions:
     """processes; None: one a core, by the threads of a run"""
     rerun: Rerun = "only-missing"
     max_cache_bytes: int = 8 * 2**30
+    probe: bool = False
+    """fit a linear model to what each layer puts out, too"""
     trackers: tuple[str, ...] = ()
     """names of those that are told of each run"""
 
@@ -257,12 +260,16 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
         atomic.write(options.out / "curve.yaml", settled)
         for line in plan_lines(opened):
             progress.note(line)
-        page = LivePage(opened.store, resolved, progress.note)
+        page = LivePage(options.out, lambda: curve_chapter(opened.store, resolved), progress.note)
         told = (tracking.log, lambda _: page.renew())
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, told=told)
-        sweep.announce(all_specs(resolved))
-        searched, rates = _choose_rates(sweep, resolved, functools.partial(_at_leading_rate, resolved))
-        results = sweep.run(flat(replicates(resolved, rates)))
+        runs, probes = of_curve(resolved), probe_specs(resolved.base, request.seeds) if options.probe else []
+        sweep.announce([*runs.specs(), *probes])
+        searched, rates = choose_rates(sweep, runs, functools.partial(_at_leading_rate, runs))
+        if None not in rates:
+            raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
+        results = sweep.run(flat(runs.replicates(rates)))
+        sweep.run(probes)
     if not results:
         raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
     wall_seconds, found = time.monotonic() - began, searched | results
@@ -270,19 +277,26 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
     return chapter_of(opened.store, curve, list(found.values()), settled)
 
 
-def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress) -> float:
-    """The rate given, else the one a finished line search in this store chose, else that of a line search done now."""
+def chosen_rate(opened: Opened, options: SweepOptions, progress: Progress, strategy: Strategy | None = None) -> float:
+    """The rate given, else the one a finished line search in this store chose, else that of a line search done now.
+
+    Under `tuned` it is the strategy's own; by default the full model's.
+    """
     resolved = opened.resolved
     rates = resolved.asked.learning_rates
     if len(rates) == 1:
         return rates[0]
-    finished = finished_searches(opened)
+    finished = finished_searches(opened) if resolved.asked.protocol == "paper" else []
     if finished:
         return best_rate(max(finished, key=len))
+    runs: Programme[None] = Programme(resolved, {None: strategy or Full()})
     with make_executor(resolved.asked, options) as executor:
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun)
-        sweep.announce(line_search_specs(resolved))
-        return _choose_rates(sweep, resolved)[1][None]
+        sweep.announce(flat(runs.searches()))
+        chosen = choose_rates(sweep, runs)[1]
+        if None not in chosen:
+            raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
+        return chosen[None]
 
 
 def finished_searches(opened: Opened) -> list[list[RunResult]]:
@@ -310,31 +324,29 @@ def workers(request: CurveSpec, options: SweepOptions) -> int:
     return check_between("workers", options.n_workers, 1, 1024)
 
 
-def _choose_rates(
-    sweep: Sweep, resolved: ResolvedCurve, guess: Guess = lambda _: ()
-) -> tuple[dict[str, RunResult], dict[Depth, float]]:
-    """What the runs that choose rates gave, by key, and the rate chosen for each depth."""
-    groups = search_specs(resolved)
+def choose_rates(
+    sweep: Sweep, runs: Programme[Name], guess: Guess = lambda _: ()
+) -> tuple[dict[str, RunResult], dict[Name, float]]:
+    """What the runs that choose rates gave, by key, and the rate chosen for each; one whose runs crashed has none."""
+    groups = runs.searches()
     results = sweep.run(flat(groups), guess) if groups else {}
-    rates = chosen_rates(resolved, results)
-    if None not in rates:
-        raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
-    if resolved.asked.protocol == "paper" and groups:
-        sweep.progress.note(f"the line search chose the rate {rates[None]:g}")
+    rates = runs.rates(results)
+    if runs.settled.asked.protocol == "paper" and groups and rates:
+        sweep.progress.note(f"the line search chose the rate {next(iter(rates.values())):g}")
     elif groups:
-        said = ", ".join(f"{name_of(depth)} {rate:g}" for depth, rate in rates.items())
+        said = ", ".join(f"{runs.wanted[name].name} {rate:g}" for name, rate in rates.items() if rate)
         sweep.progress.note(f"the line search chose the rates: {said}")
     return results, rates
 
 
-def _at_leading_rate(resolved: ResolvedCurve, searched: Collection[RunResult]) -> list[RunSpec]:
+def _at_leading_rate(runs: Programme[Depth], searched: Collection[RunResult]) -> list[RunSpec]:
     """The full model's runs if the rate that leads so far wins, as it mostly does once little is left to search.
 
     Not those of a depth: one that is stopped while it computes what the frozen layers put out would have to begin anew.
     """
-    if not searched or resolved.asked.protocol != "paper":
+    if not searched or runs.settled.asked.protocol != "paper":
         return []
-    return replicates(resolved, {None: best_rate(searched)})[None]
+    return runs.replicates({None: best_rate(searched)})[None]
 
 
 def plan_lines(opened: Opened) -> list[str]:

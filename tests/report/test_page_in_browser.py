@@ -11,9 +11,11 @@ import pytest
 
 from browser import chromium, requests, set_width
 from frostline.analysis import VIEWS
+from frostline.report.chapters import AnyChapter
 from frostline.report.html import page
 
 from .chapters import make_chapter
+from .comparisons import make_comparison_chapter, make_probes, sized
 
 ARTEFACTS = Path(os.environ.get("FROSTLINE_ARTEFACTS", "artefacts"))
 
@@ -26,11 +28,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pages of one curve and of six."""
+    """Pages of one curve, of six, and of curves of two sizes with a comparison."""
     made = tmp_path_factory.mktemp("pages")
     (made / "one.html").write_text(page([make_chapter()]), encoding="utf-8")
     many = [make_chapter(task=task, model=model) for task in ("cola", "sst2", "rte") for model in ("bert", "roberta")]
     (made / "many.html").write_text(page(many), encoding="utf-8")
+    mixed: list[AnyChapter] = [sized(768, 0.05), sized(8000), make_comparison_chapter()]
+    (made / "mixed.html").write_text(page(mixed), encoding="utf-8")
+    probed = [make_chapter().replace(probes=make_probes())]
+    (made / "probed.html").write_text(page(probed), encoding="utf-8")
     return made
 
 
@@ -56,7 +62,7 @@ def _shot(driver: Any, name: str) -> None:
     driver.save_screenshot(str(ARTEFACTS / f"{name}.png"))
 
 
-@pytest.mark.parametrize("name", ["one", "many"])
+@pytest.mark.parametrize("name", ["one", "many", "mixed"])
 def test_no_console_error_and_no_request(driver: Any, folder: Path, name: str) -> None:
     requests(driver)
     driver.get_log("browser")
@@ -179,7 +185,7 @@ def test_the_table_of_runs_sorts_and_filters(one: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1440])
-@pytest.mark.parametrize("name", ["one", "many"])
+@pytest.mark.parametrize("name", ["one", "many", "mixed", "probed"])
 def test_it_fits_the_screen(driver: Any, folder: Path, name: str, width: int, scheme: str) -> None:
     set_width(driver, width)
     _emulate(driver, scheme)
@@ -189,6 +195,26 @@ def test_it_fits_the_screen(driver: Any, folder: Path, name: str, width: int, sc
     driver.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert driver.execute_script(wide) <= width
     _shot(driver, f"page-{name}-{width}-{scheme}")
+
+
+LABELS = """
+const shared = (p, q) => [
+  Math.min(p.right, q.right) - Math.max(p.left, q.left), Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top),
+];
+return [...document.querySelectorAll("#strategies .view")].map((view) => {
+  view.hidden = false;
+  const nodes = [...view.querySelectorAll(".mark-text.role-mark text")];
+  const boxes = nodes.map((node) => [node.textContent, node.getBoundingClientRect()]);
+  const pairs = boxes.flatMap(([a, p], at) => boxes.slice(at + 1).map(([b, q]) => [a + " / " + b, ...shared(p, q)]));
+  return [boxes.length, pairs.filter(([, across, down]) => across > 1 && down > 3).map(([names]) => names)];
+});
+"""
+
+
+def test_the_names_of_twelve_strategies_do_not_collide(driver: Any, folder: Path) -> None:
+    set_width(driver, 1440)
+    driver.get((folder / "mixed.html").as_uri())
+    assert driver.execute_script(LABELS) == [[12, []]] * 3
 
 
 CONTRAST = """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frostline import stats
+from frostline.analysis.comparisons import Comparison, ProbePoint
 from frostline.analysis.records import Curve
 from frostline.records import Role, RunResult
 from frostline.serial import Record
@@ -121,6 +122,8 @@ class Chapter(Record):
     """runs that are yet to be done"""
     provenance: Provenance | None = None
     """where the numbers come from; None where only the curve is at hand"""
+    probes: tuple[ProbePoint, ...] = ()
+    """linear fits to what each layer puts out, where the store has them"""
 
     @property
     def learning(self) -> list[tuple[int | None, list[tuple[int, float]]]]:
@@ -146,3 +149,17 @@ def told_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
         else chapter
         for at, (chapter, name) in enumerate(zip(chapters, names, strict=True))
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonChapter(Record):
+    """One request for a comparison in a report."""
+
+    comparison: Comparison
+    """what its runs say"""
+    runs: tuple[RunLine, ...] = ()
+    """those that are finished; empty where only the comparison is at hand"""
+    n_missing: int = 0
+    """runs that are yet to be done"""
+    provenance: Provenance | None = None
+    """where the numbers come from; None where only the comparison is at hand"""

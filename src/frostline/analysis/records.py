@@ -63,8 +63,8 @@ class Point(Record):
     """95% interval of the ratio, paired by seed (Fieller); None below three pairs or where it has no bounds"""
     ratio_above_chance: float | None
     """(mean − chance) / (full mean − chance); None where the full mean is not above chance"""
-    learning_rate: float
-    """the rate used"""
+    learning_rate: float | None
+    """the rate used; None: fitted without one"""
     trained_parameters: int | None
     """parameters that trained; None when every run crashed"""
     seconds: float | None

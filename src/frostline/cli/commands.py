@@ -10,137 +10,14 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from frostline import atomic, flags
-from frostline.analysis import Curve
-from frostline.errors import EXIT_CRASHED_RUNS
+from frostline.cli.app import app, console, end, print_json, settings_of
 from frostline.flags import flag
-
-app = typer.Typer(
-    name="frostline",
-    help="How many of the last layers of a pretrained transformer need fine-tuning, and what training fewer costs.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        sys.stdout.write(f"frostline {metadata.version('frostline')}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="show the version and exit")
-    ] = False,
-) -> None:
-    """What is common to all commands."""
-
-
-@app.command()
-def curve(
-    ctx: typer.Context,
-    model: flags.Model,
-    task: flags.TaskName,
-    data: flags.Data = None,
-    dev: flags.Dev = None,
-    dev_share: flags.DevShare = None,
-    text: flags.TextColumn = None,
-    text_pair: flags.PairColumn = None,
-    label: flags.LabelColumn = None,
-    kind: flags.KindName = None,
-    metric: flags.Metric = None,
-    max_train: flags.MaxTrain = None,
-    max_dev: flags.MaxDev = None,
-    out: flags.Out = None,
-    frozen: flags.Frozen = None,
-    keep: Annotated[list[float] | None, flag("--keep")] = None,
-    scale: flags.ScaleName = None,
-    seeds: flags.Seeds = None,
-    lrs: flags.Rates = None,
-    lr: flags.Rate = None,
-    epochs: flags.Epochs = None,
-    batch_size: flags.BatchSize = None,
-    max_length: flags.MaxLength = None,
-    protocol: Annotated[Literal["paper", "tuned"] | None, flag("--protocol")] = None,
-    frozen_dropout: flags.FrozenDropout = False,
-    no_cache: flags.NoCache = False,
-    cache_dtype: flags.CacheDtype = None,
-    cache_max_gb: flags.CacheMaxGb = None,
-    varlen: flags.Varlen = False,
-    threads: flags.Threads = None,
-    workers: flags.Workers = None,
-    device: flags.Device = None,
-    rerun: flags.RerunName = None,
-    track: flags.Track = None,
-    dry_run: Annotated[bool, flag("--dry-run", said="only tell runs, minutes and bytes")] = False,
-    config: flags.Config = None,
-    as_json: flags.AsJson = False,
-) -> None:
-    """Line search, full model, every depth, several seeds; operating points."""
-    settings = _settings(ctx, locals())
-    _show_curve(model, task, settings, dry_run=dry_run, as_json=as_json)
-
-
-@app.command()
-def find(
-    ctx: typer.Context,
-    model: flags.Model,
-    task: flags.TaskName,
-    keep: Annotated[float | None, flag("--keep", said="share of the full score to keep; by default 0.9")] = None,
-    scale: flags.ScaleName = None,
-    confidence: Annotated[
-        float | None, flag("--confidence", said="how sure the answer must be; by default 0.95")
-    ] = None,
-    budget: Annotated[
-        float | None, flag("--budget", said="most to spend, in full runs; by default half of the whole curve's cost")
-    ] = None,
-    save: Annotated[Path | None, flag("--save", said="new folder for the answer's model")] = None,
-    data: flags.Data = None,
-    dev: flags.Dev = None,
-    dev_share: flags.DevShare = None,
-    text: flags.TextColumn = None,
-    text_pair: flags.PairColumn = None,
-    label: flags.LabelColumn = None,
-    kind: flags.KindName = None,
-    metric: flags.Metric = None,
-    max_train: flags.MaxTrain = None,
-    max_dev: flags.MaxDev = None,
-    out: flags.Out = None,
-    frozen: flags.Frozen = None,
-    seeds: flags.Seeds = None,
-    lrs: flags.Rates = None,
-    lr: flags.Rate = None,
-    epochs: flags.Epochs = None,
-    batch_size: flags.BatchSize = None,
-    max_length: flags.MaxLength = None,
-    frozen_dropout: flags.FrozenDropout = False,
-    no_cache: flags.NoCache = False,
-    cache_dtype: flags.CacheDtype = None,
-    cache_max_gb: flags.CacheMaxGb = None,
-    varlen: flags.Varlen = False,
-    threads: flags.Threads = None,
-    workers: flags.Workers = None,
-    device: flags.Device = None,
-    rerun: flags.RerunName = None,
-    track: flags.Track = None,
-    config: flags.Config = None,
-    as_json: flags.AsJson = False,
-) -> None:
-    """The fewest layers that keep a share of the full score, with as few runs as the evidence needs."""
-    settings = _settings(ctx, locals())
-    from frostline import api
-
-    _show(api.find(model, task, **settings), as_json=as_json)
 
 
 @app.command()
@@ -148,8 +25,9 @@ def train(
     ctx: typer.Context,
     model: flags.Model,
     task: flags.TaskName,
-    frozen: Annotated[str, flag("--frozen", said="how many layers to freeze, or `full`")],
     save: Annotated[Path, flag("--save", said="new folder for the model")],
+    frozen: Annotated[str | None, flag("--frozen", said="how many layers to freeze, or `full`")] = None,
+    strategy: Annotated[str | None, flag("--strategy", said="instead of --frozen, any other: e.g. `lora:8`")] = None,
     data: flags.Data = None,
     dev: flags.Dev = None,
     dev_share: flags.DevShare = None,
@@ -179,16 +57,16 @@ def train(
     as_json: flags.AsJson = False,
 ) -> None:
     """One model, as a folder that `from_pretrained`, `pipeline` and `frostline predict` open."""
-    settings = _settings(ctx, locals())
+    settings = settings_of(ctx, locals())
     from frostline import api
 
     result = api.train(model, task, **settings)
     if as_json:
-        _print_json(result.to_json())
+        print_json(result.to_json())
     else:
         score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
         for line in (f"{save}: {score}", *(f"take care: {notice}" for notice in result.notices)):
-            _console().print(line, highlight=False, markup=False, soft_wrap=True)
+            console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -219,9 +97,9 @@ def layers(model: flags.Model, as_json: flags.AsJson = False) -> None:
 
     found = census(model)
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
-        print_layers(_console(), found)
+        print_layers(console(), found)
 
 
 @app.command()
@@ -232,9 +110,9 @@ def tasks(as_json: flags.AsJson = False) -> None:
 
     found = known_tasks.known()
     if as_json:
-        _print_json([task.to_json() for task in found])
+        print_json([task.to_json() for task in found])
     else:
-        print_tasks(_console(), [(task.name, task.kind, task.metrics, task.columns) for task in found])
+        print_tasks(console(), [(task.name, task.kind, task.metrics, task.columns) for task in found])
 
 
 @app.command()
@@ -255,11 +133,11 @@ def report(
         from frostline.report.files import write_reports
 
         for path in write_reports(found, [name.strip() for name in format.split(",")], to or folders[0]):
-            _console().print(str(path), highlight=False, markup=False, soft_wrap=True)
+            console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     elif as_json:
-        _print_json({"chapters": [chapter.to_json() for chapter in found]})
+        print_json({"chapters": [chapter.to_json() for chapter in found]})
     else:
-        print_chapters(_console(), found)
+        print_chapters(console(), found)
 
 
 caches = typer.Typer(help="What frozen layers put out, kept on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
@@ -275,9 +153,9 @@ def cache_ls(as_json: flags.AsJson = False) -> None:
     cache = Cache(default_folder())
     entries = cache.entries()
     if as_json:
-        _print_json({"folder": str(cache.folder), "entries": [entry.to_json() for entry in entries]})
+        print_json({"folder": str(cache.folder), "entries": [entry.to_json() for entry in entries]})
     else:
-        print_cache(_console(), str(cache.folder), entries)
+        print_cache(console(), str(cache.folder), entries)
 
 
 @caches.command("rm")
@@ -291,7 +169,7 @@ def cache_rm(
     from frostline.report import text
 
     n_bytes = Cache(default_folder()).remove(name)
-    _console().print(f"{text.size(n_bytes)} removed", highlight=False)
+    console().print(f"{text.size(n_bytes)} removed", highlight=False)
 
 
 @app.command()
@@ -305,56 +183,10 @@ def demo(
 
     found = demo_curve(out, workers=workers)
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
-        print_demo(_console(), found, out)
-    _end(found)
-
-
-def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    from frostline import api
-
-    if dry_run:
-        estimate = api.dry_run(model, task, **settings)
-        if as_json:
-            _print_json(estimate.to_json())
-        else:
-            _console().print(estimate.text, highlight=False, soft_wrap=True)
-        return
-    _show(api.curve(model, task, **settings), as_json=as_json)
-
-
-def _show(found: Curve, *, as_json: bool) -> None:
-    from frostline.report.terminal import print_curve
-
-    if as_json:
-        _print_json(found.to_json())
-    else:
-        print_curve(_console(), found)
-    _end(found)
-
-
-def _end(curve: Curve) -> None:
-    """Tells by the exit code that runs crashed."""
-    if curve.runs.crashed:
-        raise typer.Exit(EXIT_CRASHED_RUNS)
-
-
-def _settings(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given, by the names Python users know."""
-    apart = {"ctx", "config", "model", "task", "dry_run", "as_json", "no_cache"}
-    apart |= flags.overruled(ctx)
-    given = {name: value for name, value in given.items() if value is not None and value is not False}  # a switch off
-    settings = {name: value for name, value in given.items() if name not in apart}
-    return settings | ({"cache": False} if given.get("no_cache") else {})
-
-
-def _console() -> Console:
-    return Console()
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+        print_demo(console(), found, out)
+    end(found.runs.crashed)
 
 
 def _rows(rows: Sequence[dict[str, str | float]], layout: str) -> str:

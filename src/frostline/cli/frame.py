@@ -12,7 +12,11 @@ from pathlib import Path
 import typer
 
 from frostline import atomic
-from frostline.cli.commands import app
+from frostline.cli import (
+    commands,  # noqa: F401
+    sweeps,  # noqa: F401 - commands register in the order of their modules
+)
+from frostline.cli.app import app
 from frostline.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,

@@ -33,7 +33,7 @@ def main() -> None:
     runner = Runner(max_cache_bytes=int(sys.argv[1]))
     while True:
         asked = json.loads(specs.get())
-        runner.beside = tuple(asked["beside"])
+        runner.preparer.beside = tuple(asked["beside"])
         leg = None if asked["leg"] is None else Leg.from_json(asked["leg"])
         _do(runner, RunSpec.from_json(asked["spec"]), leg, answers)
 

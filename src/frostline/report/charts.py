@@ -27,7 +27,7 @@ _LABEL_PITCH = 14
 """pixels from one label to the next at least"""
 _TITLE_WIDTH, _SUBTITLE_WIDTH = 66, 90
 
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "font": FONT,
     "background": "white",
     "view": {"stroke": None},
@@ -57,7 +57,7 @@ def curve_chart(curve: Curve) -> alt.LayerChart:
         text=textwrap.wrap(sentences.short_answer(curve), _TITLE_WIDTH),
         subtitle=[*textwrap.wrap(sentences.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
     )
-    config = alt.Config.from_dict(_STYLE)
+    config = alt.Config.from_dict(STYLE)
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title, padding=12, config=config)
 
 

@@ -1,11 +1,12 @@
-"""Curve → Markdown, for a pull request, a notebook or a wiki."""
+"""Curve or comparison → Markdown, for a pull request, a notebook or a wiki."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from frostline.analysis import Curve, Finding
-from frostline.report import sentences, tables
+from frostline.analysis import Comparison, Curve, Finding, ProbePoint
+from frostline.report import comparing, comparison_tables, sentences, tables
 
 _SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "\\`*_|~$#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -14,7 +15,7 @@ _SPECIAL = str.maketrans(
 _LINK = re.compile(r"\](?=[(\[:])")
 
 
-def markdown(curve: Curve) -> str:
+def markdown(curve: Curve, probes: Sequence[ProbePoint] = ()) -> str:
     """The curve as a Markdown page: answer, table, operating points, line search, remarks, how it was run."""
     sections = [
         f"# {escape(sentences.title(curve))}",
@@ -27,16 +28,37 @@ def markdown(curve: Curve) -> str:
         sections += _titled(tables.operating_table(curve))
     if curve.line_search:
         sections += _titled(tables.line_search_table(curve))
-    if remarks := sentences.remarks(curve):
-        sections += ["## Take care", _list(remarks)]
-    said = [f"{name}: {what}" for name, what in sentences.how_run(curve)]
-    sections += ["## How it was run", _list(said)]
+    if probes:
+        sections += _titled(comparison_tables.probe_table(probes))
+    sections += _ending(sentences.remarks(curve), sentences.how_run(curve))
+    return "\n\n".join(sections) + "\n"
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The comparison as a Markdown page: answer, table, rates, layer by layer, remarks, how it was run."""
+    sections = [
+        f"# {escape(sentences.title_of(comparison))}",
+        escape(comparing.answer(comparison)),
+        _table(comparison_tables.main_table(comparison)),
+        escape(comparing.NOTE),
+    ]
+    if comparison.line_search:
+        sections += _titled(comparison_tables.rates_table(comparison))
+    if comparison.probes:
+        sections += _titled(comparison_tables.probe_table(comparison.probes))
+    sections += _ending(sentences.remarks(comparison), comparing.how_run(comparison))
     return "\n\n".join(sections) + "\n"
 
 
 def escape(plain: str) -> str:
     """Text that Markdown and HTML show as it is."""
     return _LINK.sub(r"\]", plain.translate(_SPECIAL))
+
+
+def _ending(remarks: list[str], how_run: list[tuple[str, str]]) -> list[str]:
+    """What to be careful about, and how it was run."""
+    care = ["## Take care", _list(remarks)] if remarks else []
+    return [*care, "## How it was run", _list([f"{name}: {what}" for name, what in how_run])]
 
 
 def _titled(table: tables.Table) -> list[str]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from frostline.analysis import Curve, DepthShare, Finding, Interval, OperatingPoint, Point, View
+from frostline.analysis import (
+    Comparison,
+    Curve,
+    CurveCost,
+    DepthShare,
+    Finding,
+    Interval,
+    OperatingPoint,
+    Point,
+    RunCounts,
+    View,
+)
 from frostline.records import Scale
 from frostline.report import text
 
@@ -13,9 +24,17 @@ PROTOCOL_WORDS = {
 }
 
 
-def title(curve: Curve) -> str:
+def title(told: Curve | Comparison) -> str:
     """Which model on which task."""
-    return f"{text.one_line(curve.model, 60)} on {text.one_line(curve.task, 60)}"
+    return f"{text.one_line(told.model, 60)} on {text.one_line(told.task, 60)}"
+
+
+def title_of(told: Curve | Comparison) -> str:
+    """Which model on which task; of a comparison, how much is compared."""
+    if isinstance(told, Curve):
+        return title(told)
+    n_compared = len(told.strategies)
+    return f"{title(told)}: {'1 strategy' if n_compared == 1 else f'{text.count(n_compared)} strategies'}"
 
 
 def headline(curve: Curve) -> OperatingPoint | None:
@@ -76,8 +95,18 @@ def answer(curve: Curve) -> str:
     return (
         f"Training {what_trains(point.trained_layers, curve.n_layers)} keeps {_kept_with_interval(point, asked.scale)}"
         f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f" with {_savings(curve, point)}."
+        f" with {savings(point, curve.full)}."
     )
+
+
+def savings(point: Point, full: Point) -> str:
+    """What a point takes of what the full model takes: `16% of the parameters, 22% of the time and …`."""
+    parts = [f"{text.part(point.trained_parameters, full.trained_parameters)} of the parameters"]
+    if point.seconds is not None and full.seconds:
+        parts.append(f"{text.part(point.seconds, full.seconds)} of the time")
+    if point.peak_bytes is not None and full.peak_bytes:
+        parts.append(f"{text.part(point.peak_bytes, full.peak_bytes)} of the memory")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
 def decision(found: Finding) -> str:
@@ -121,20 +150,26 @@ def depths(plausible: tuple[int | None, ...]) -> str:
     return ", ".join([*(["full"] if None in plausible else []), *said]) or text.DASH
 
 
-def remarks(curve: Curve) -> list[str]:
-    """The curve's warnings, one line each."""
-    return [text.one_line(warning, 1000) for warning in curve.warnings]
+def remarks(told: Curve | Comparison) -> list[str]:
+    """The warnings, one line each."""
+    return [text.one_line(warning, 1000) for warning in told.warnings]
 
 
 def how_run(curve: Curve) -> list[tuple[str, str]]:
     """How the curve came to be, as names and what they are."""
-    runs, cost = curve.runs, curve.cost
-    crashed = f", {runs.crashed} crashed" if runs.crashed else ""
     seeds = ", ".join(str(seed) for seed in curve.full.seeds)
     return [
         ("protocol", f"{curve.protocol} ({PROTOCOL_WORDS[curve.protocol]})"),
         ("learning rate", f"{text.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
         ("seeds", seeds or text.DASH),
+        *runs_and_cost(curve.runs, curve.cost),
+    ]
+
+
+def runs_and_cost(runs: RunCounts, cost: CurveCost) -> list[tuple[str, str]]:
+    """How many runs it took, and how long, as names and what they are."""
+    crashed = f", {runs.crashed} crashed" if runs.crashed else ""
+    return [
         ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
         *([] if cost.wall_seconds is None else [("time", f"{text.duration(cost.wall_seconds)} for this call")]),
         ("training", f"{text.duration(cost.train_seconds)} over all runs, evaluation included"),
@@ -176,16 +211,6 @@ def _kept_with_interval(point: Point, scale: Scale) -> str:
     if scale == "ratio" and point.ratio_ci is not None:
         return f"{said} {text.share_interval(point.ratio_ci)}"
     return said if scale != "ratio" else f"{said} ({text.counted(len(point.seeds), 'seed')}, no interval)"
-
-
-def _savings(curve: Curve, point: Point) -> str:
-    """What a point takes of what the full model takes: `16% of the parameters, 22% of the time and …`."""
-    parts = [f"{text.part(point.trained_parameters, curve.full.trained_parameters)} of the parameters"]
-    if point.seconds is not None and curve.full.seconds:
-        parts.append(f"{text.part(point.seconds, curve.full.seconds)} of the time")
-    if point.peak_bytes is not None and curve.full.peak_bytes:
-        parts.append(f"{text.part(point.peak_bytes, curve.full.peak_bytes)} of the memory")
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
 def _why_null(curve: Curve) -> str:

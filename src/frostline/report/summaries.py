@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from frostline.analysis import Chapter, Curve, Mark, Point, RunLine, TriedRate, View, series
 from frostline.report import sentences, text
+from frostline.report.chapters import AnyChapter, Told, told
 from frostline.report.tables import Table
 
 _NAMES = ("task", "model")
@@ -74,10 +75,10 @@ def learning_table(chapters: Sequence[Chapter]) -> Table:
     return Table(title="Mean dev score after each epoch", headers=heads, rows=tuple(rows), left=frozenset(_NAMES))
 
 
-def runs_table(chapters: Sequence[Chapter]) -> Table:
+def runs_table(chapters: Sequence[AnyChapter]) -> Table:
     """Every finished run."""
     heads = ("role", "trains", "rate", "seed", "score", "training score", "last loss", "seconds", "memory", "failed")
-    rows = [(*_names(chapter.curve), *_run_row(run)) for chapter in chapters for run in chapter.runs]
+    rows = [(*_names(told(chapter)), *_run_row(run)) for chapter in chapters for run in chapter.runs]
     words = frozenset((*_NAMES, "role", "trains"))
     return Table(title="Every finished run", headers=(*_NAMES, *heads), rows=tuple(rows), left=words)
 
@@ -90,8 +91,8 @@ def without_names(table: Table) -> Table:
     return dataclasses.replace(table, headers=table.headers[len(_NAMES) :], rows=rows)
 
 
-def _names(curve: Curve) -> tuple[str, str]:
-    return text.one_line(curve.task, 60), text.one_line(curve.model, 60)
+def _names(of: Told) -> tuple[str, str]:
+    return text.one_line(of.task, 60), text.one_line(of.model, 60)
 
 
 def _summary(curve: Curve) -> Iterable[str]:
@@ -172,11 +173,11 @@ def _run_row(run: RunLine) -> tuple[str, ...]:
     return (
         ROLE_WORDS[run.role],
         text.one_line(run.strategy, 40),
-        text.learning_rate(run.learning_rate),
+        text.learning_rate(run.learning_rate or None),  # a fit in one go has none
         str(run.seed),
         text.score(run.score),
         text.score(run.train_score),
-        text.loss(run.epoch_losses[-1]),
+        text.loss(run.epoch_losses[-1] if run.epoch_losses else None),
         text.seconds(run.seconds),
         text.size(run.peak_bytes),
         "yes" if run.is_failed else "",

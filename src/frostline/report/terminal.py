@@ -13,10 +13,11 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from frostline.analysis import Chapter, Curve, Finding
+from frostline.analysis import Chapter, Comparison, Curve, Finding
 from frostline.cache import Entry
 from frostline.records import Census, DepthCount
-from frostline.report import sentences, tables, text
+from frostline.report import comparing, comparison_tables, sentences, tables, text
+from frostline.report.chapters import AnyChapter, Told, told
 from frostline.report.textchart import LINE, MEAN, SEED, chart_lines
 
 ACCENT = "cyan"
@@ -39,30 +40,33 @@ _NARROW_HEADS = {
 
 def print_curve(console: Console, curve: Curve) -> None:
     """Print what a curve says: the answer, scores, a chart, operating points, how it was run, remarks."""
-    _say(console, Text(sentences.title(curve), style="bold"))
-    _say(console, Text(sentences.answer(curve), style=ACCENT))
-    if isinstance(curve, Finding):
-        _say(console, Text(sentences.decision(curve)))
-    console.print()
+    _print_answer(console, curve)
     _print_table(console, tables.score_table(curve))
     _print_chart(console, curve)
     _print_table(console, tables.against_table(curve))
     if curve.operating_points:
         _print_table(console, tables.operating_table(curve))
-    _print_run(console, curve)
+    _print_run(console, sentences.how_run(curve), sentences.INTERVALS_NOTE)
     _print_remarks(console, curve)
 
 
-def print_chapters(console: Console, chapters: Sequence[Chapter]) -> None:
-    """Print what a report tells: all of one request; of several, the answers."""
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Print what a comparison says: the answer, scores and costs, layer by layer, how it was run, remarks."""
+    _print_answer(console, comparison)
+    _print_table(console, comparison_tables.score_table(comparison))
+    _print_table(console, comparison_tables.against_table(comparison))
+    if comparison.probes:
+        _print_table(console, comparison_tables.probe_table(comparison.probes))
+    _print_run(console, comparing.how_run(comparison), comparing.NOTE)
+    _print_remarks(console, comparison)
+
+
+def print_chapters(console: Console, chapters: Sequence[AnyChapter]) -> None:
+    """Print what a report tells: all of one request; of several, the answers, curves first."""
     if len(chapters) == 1:
-        print_curve(console, chapters[0].curve)
-    for chapter in chapters if len(chapters) > 1 else ():
-        _say(console, Text(sentences.title(chapter.curve), style="bold"))
-        _say(console, Text(sentences.answer(chapter.curve), style=ACCENT))
-        if isinstance(chapter.curve, Finding):
-            _say(console, Text(sentences.decision(chapter.curve)))
-        console.print()
+        _print_whole(console, told(chapters[0]))
+    for chapter in sorted(chapters, key=lambda one: not isinstance(one, Chapter)) if len(chapters) > 1 else ():
+        _print_answer(console, told(chapter))
     n_missing = sum(chapter.n_missing for chapter in chapters)
     if n_missing:
         _say(console, Text(f"{text.counted(n_missing, 'run')} yet to be done: the numbers will move."))
@@ -108,6 +112,22 @@ def print_cache(console: Console, folder: str, entries: Sequence[Entry]) -> None
     _say(console, Text(f"{folder}: {text.counted(len(entries), 'array')}, {total}"))
 
 
+def _print_whole(console: Console, of: Told) -> None:
+    if isinstance(of, Curve):
+        print_curve(console, of)
+    else:
+        print_comparison(console, of)
+
+
+def _print_answer(console: Console, of: Told) -> None:
+    said = sentences.answer(of) if isinstance(of, Curve) else comparing.answer(of)
+    _say(console, Text(sentences.title_of(of), style="bold"))
+    _say(console, Text(said, style=ACCENT))
+    if isinstance(of, Finding):
+        _say(console, Text(sentences.decision(of)))
+    console.print()
+
+
 def _depth_row(depth: DepthCount, n_layers: int) -> tuple[str, ...]:
     trained = str(n_layers - depth.n_frozen)
     return sentences.depth(depth.n_frozen), trained, text.count(depth.trained_parameters), text.share(depth.share)
@@ -145,16 +165,16 @@ def _print_chart(console: Console, curve: Curve) -> None:
         console.print()
 
 
-def _print_run(console: Console, curve: Curve) -> None:
+def _print_run(console: Console, how_run: Sequence[tuple[str, str]], note: str) -> None:
     grid = RichTable.grid(padding=(0, 2, 0, 0))
-    for name, said in sentences.how_run(curve):
+    for name, said in how_run:
         grid.add_row(Text(name, style="dim"), Text(said))
     console.print(grid)
-    _say(console, Text(sentences.INTERVALS_NOTE, style="dim"))
+    _say(console, Text(note, style="dim"))
 
 
-def _print_remarks(console: Console, curve: Curve) -> None:
-    remarks = sentences.remarks(curve)
+def _print_remarks(console: Console, of: Told) -> None:
+    remarks = sentences.remarks(of)
     if not remarks:
         return
     console.print()

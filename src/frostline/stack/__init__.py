@@ -10,7 +10,8 @@ import contextlib
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from frostline.errors import FrostlineError, check_between
 from frostline.stack.dropout import quicken
 from frostline.stack.packing import NAME as PACKED_ATTENTION
 from frostline.stack.packing import Reading, can_read_one_token, first_position, reading
+from frostline.stack.readers import READER, Reader
 from frostline.stack.structure import (
     PROBED_TOKENS,
     HeadReads,
@@ -57,6 +59,17 @@ class Stack:
     def structure(self) -> Structure:
         """What stands below, in and above the layers; a NoDepthError where there is no depth to speak of."""
         return find_structure(self.model)
+
+    def forget_structure(self) -> None:
+        """Looks anew at what the model consists of: modules were put in or taken out."""
+        for name in ("structure", "all_parameters", "can_read_one_token"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def reader(self) -> Reader | None:
+        """What reads the states of chosen layers in the place of the model's own head, if there is such."""
+        reader = getattr(self.model, READER, None)
+        return reader if isinstance(reader, Reader) else None
 
     @functools.cached_property
     def n_layers(self) -> int:
@@ -167,6 +180,10 @@ class Stack:
 
     def train(self, *, frozen_dropout: bool = False) -> None:
         """Training mode; what has no trained parameter stays in eval, unless `frozen_dropout`."""
+        if self.reader is not None:
+            self.model.eval()
+            self.reader.train()
+            return
         self.model.train()
         is_partial = any(not p.requires_grad for p in self.model.parameters())
         if is_partial and not frozen_dropout:
@@ -231,6 +248,14 @@ class Stack:
         """
         with torch.no_grad(), in_eval(self.model):
             return self.state_at(depth, inputs)
+
+    def frozen_states_at(self, depths: Sequence[int], inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """The states after each of these depths, ascending, as `frozen_state_at` gives one; every layer runs once."""
+        with torch.no_grad(), in_eval(self.model):
+            states = [self.state_at(depths[0], inputs)]
+            for below, depth in itertools.pairwise(depths):
+                states.append(self.state_between(below, states[-1], depth, inputs))
+        return states
 
     def state_between(self, start: int, state: Tensor, depth: int, inputs: Mapping[str, Tensor]) -> Tensor:
         """The state after `depth` layers, from the one after `start` layers."""

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_model as fill_model
+from safetensors.torch import save_model
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -30,6 +32,7 @@ from transformers.utils import logging as library_logging
 from frostline.errors import DataError, UsageError, some
 from frostline.keys import key_of
 from frostline.stack import NoDepthError, Stack, bits_of
+from frostline.stack.edits import redraw
 from frostline.stack.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
 from frostline.stack.packing import first_position
 from frostline.stack.structure import word_embeddings
@@ -37,6 +40,8 @@ from frostline.tasks import demo_model_folder
 
 DEMO_MODEL = "all-MiniLM-L6-v2"
 """The model of the `demo` extra."""
+
+_ADDED_WEIGHTS = "frostline.safetensors"
 
 _LEAST_TOKENS = 3
 """Of a row: one between two special ones."""
@@ -136,6 +141,28 @@ def load_trained(folder: Path) -> PreTrainedModel:
     return model
 
 
+def has_added(folder: Path) -> bool:
+    """Whether a folder holds a model with parts that its class knows nothing of."""
+    return (folder / _ADDED_WEIGHTS).is_file()
+
+
+def save_added(stack: Stack, folder: Path) -> None:
+    """Writes a model with such parts, under a name of its own: the library would open it without them, in silence."""
+    stack.model.config.save_pretrained(folder)
+    save_model(stack.model, str(folder / _ADDED_WEIGHTS))
+
+
+def load_added(folder: Path, put_in: Callable[[Stack], None]) -> PreTrainedModel:
+    """The model that `save_added` wrote; `put_in` adds the parts."""
+    config = load_config(str(folder))
+    with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(str(folder)):
+        stack = Stack(AutoModelForSequenceClassification.from_config(config))
+        put_in(stack)
+        fill_model(stack.model, folder / _ADDED_WEIGHTS)
+    stack.eval()
+    return stack.model
+
+
 def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) -> dict[int | None, int]:
     """How many parameters train at each depth, with the head these classes want; None: how many there are."""
     stack = Stack(load_model(name, head_seed=0, label_names=label_names, pad_token_id=None))
@@ -232,13 +259,8 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
 
 def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
     """Draws what a classifier has above its bare model: with a checkpoint's own, all seeds would share one head."""
-    head = _head(model)
-    with torch.random.fork_rng(devices=[]), quiet(), torch.no_grad():
-        torch.manual_seed(head_seed)
-        drawn = dict(type(model)(model.config).named_parameters())
-        for name, parameter in model.named_parameters():
-            if name in head:
-                parameter.copy_(drawn[name])
+    with quiet():
+        redraw(model, _head(model), head_seed)
 
 
 def _head(model: PreTrainedModel) -> set[str]:

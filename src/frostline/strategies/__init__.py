@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 from frostline.errors import UsageError, suggestion
-from frostline.strategies.freeze import Freeze
+from frostline.strategies.adapter import Adapter
+from frostline.strategies.bitfit import BitFit
+from frostline.strategies.features import BiLstm, Features
+from frostline.strategies.freeze import Freeze, FreezeRest
 from frostline.strategies.full import Full
+from frostline.strategies.gradual import Gradual
 from frostline.strategies.layers import Layers
-from frostline.strategies.strategy import Strategy
+from frostline.strategies.lora import Lora
+from frostline.strategies.norms import Norms
+from frostline.strategies.reinit import Reinit
+from frostline.strategies.strategy import Strategy, UnreadableError
+from frostline.strategies.transfer import Transfer
 
-__all__ = ["Freeze", "Full", "Layers", "Strategy", "parse"]
+__all__ = [
+    "Adapter",
+    "BiLstm",
+    "BitFit",
+    "Features",
+    "Freeze",
+    "FreezeRest",
+    "Full",
+    "Gradual",
+    "Layers",
+    "Lora",
+    "Norms",
+    "Reinit",
+    "Strategy",
+    "Transfer",
+    "forms",
+    "parse",
+]
 
-_FORMS = "full, freeze:N"
+_KNOWN: dict[str, type[Strategy]] = {
+    "full": Full,
+    "freeze": Freeze,
+    "layers": Layers,
+    "reinit": Reinit,
+    "transfer": Transfer,
+    "lora": Lora,
+    "adapter": Adapter,
+    "bitfit": BitFit,
+    "norms": Norms,
+    "features": Features,
+    "gradual": Gradual,
+}
+"""By the name in front of the colon."""
+
+
+def forms() -> str:
+    """How all strategies are written."""
+    return "; ".join(kind.forms for kind in _KNOWN.values())
 
 
 def parse(text: str) -> Strategy:
-    """The strategy written as `full` or `freeze:N`."""
-    name, _, argument = text.partition(":")
-    if name == "full" and not argument:
-        return Full()
-    if name == "freeze" and argument.isdecimal():
-        return Freeze(int(argument))
-    raise UsageError(f"unknown strategy {text!r}; known: {_FORMS}.{suggestion(name, ['full', 'freeze'])}")
+    """The strategy written so; a UsageError with the allowed forms where none is."""
+    name, colon, argument = text.strip().partition(":")
+    kind = _KNOWN.get(name)
+    if kind is None:
+        raise UsageError(f"unknown strategy {text!r}; known: {forms()}.{suggestion(name, _KNOWN)}")
+    try:
+        if colon and not argument:
+            raise UnreadableError("has nothing behind its colon")
+        return kind.read(argument)
+    except UnreadableError as error:
+        raise UsageError(f"strategy {text!r} {error}; write {kind.forms}. Did you mean {kind.example!r}?") from error

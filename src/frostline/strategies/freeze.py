@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.errors import check_between
-from frostline.records import Plan
-from frostline.strategies.strategy import Strategy
+from frostline.records import Kind, Plan
+from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
     from frostline.stack import Stack
@@ -20,13 +19,69 @@ class Freeze(Strategy):
 
     n_frozen: int
 
-    def plan(self, stack: Stack) -> Plan:
-        """The layers above `n_frozen` and the head; the state after `n_frozen` layers may be cached."""
-        check_between("n_frozen", self.n_frozen, 0, stack.n_layers)
-        trained = stack.parameters_above(self.n_frozen)
-        return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
+    forms = "freeze:N, or freeze:+N to train the last N layers"
+    example = "freeze:3"
+
+    @classmethod
+    def read(cls, argument: str) -> Strategy:
+        """`freeze:3`, or `freeze:+3`."""
+        if argument.startswith("+"):
+            return FreezeRest(read_number(argument[1:], least=0))
+        return cls(read_number(argument, least=0))
 
     @property
     def name(self) -> str:
         """`freeze:N`."""
         return f"freeze:{self.n_frozen}"
+
+    def plan(self, stack: Stack) -> Plan:
+        """The layers above `n_frozen` and the head; the state after `n_frozen` layers may be cached."""
+        check_layers(self, self.n_frozen, stack.n_layers)
+        trained = stack.parameters_above(self.n_frozen)
+        return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
+
+    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+        """Itself, if the model has so many layers."""
+        check_layers(self, self.n_frozen, n_layers)
+        return self
+
+    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+        """The frozen ones."""
+        return self.n_frozen
+
+
+@final
+@dataclass(frozen=True)
+class FreezeRest(Strategy):
+    """Train the head and the last `n_last` layers; leave the rest alone."""
+
+    n_last: int
+
+    forms = Freeze.forms
+    example = Freeze.example
+
+    @classmethod
+    def read(cls, argument: str) -> Strategy:
+        """As for `freeze`."""
+        return Freeze.read(argument)
+
+    @property
+    def name(self) -> str:
+        """`freeze:+N`."""
+        return f"freeze:+{self.n_last}"
+
+    def plan(self, stack: Stack) -> Plan:
+        """That of the depth."""
+        return self._as_depth(stack.n_layers).plan(stack)
+
+    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+        """The depth that it means in a model of so many layers."""
+        return self._as_depth(n_layers)
+
+    def n_below(self, n_layers: int) -> int:
+        """The frozen ones."""
+        return n_layers - self.n_last
+
+    def _as_depth(self, n_layers: int) -> Freeze:
+        check_layers(self, self.n_last, n_layers)
+        return Freeze(n_layers - self.n_last)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records import Plan
-from frostline.strategies.strategy import Strategy
+from frostline.strategies.strategy import Strategy, read_nothing
 
 if TYPE_CHECKING:
     from frostline.stack import Stack
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 class Full(Strategy):
     """Train everything."""
 
-    def plan(self, stack: Stack) -> Plan:
-        """All parameters, nothing cached."""
-        return Plan.one_phase(n_frozen=None, cached_layers=None, trained=stack.all_parameters)
+    forms = "full"
+    example = "full"
+
+    @classmethod
+    def read(cls, argument: str) -> Full:
+        """`full`."""
+        read_nothing(argument)
+        return cls()
 
     @property
     def name(self) -> str:
         """`full`."""
         return "full"
+
+    def plan(self, stack: Stack) -> Plan:
+        """All parameters, nothing cached."""
+        return Plan.one_phase(trained=stack.all_parameters)

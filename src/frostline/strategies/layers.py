@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
-from frostline.records import Plan
-from frostline.strategies.strategy import Strategy
+from frostline.records import Kind, Plan
+from frostline.strategies.freeze import Freeze
+from frostline.strategies.strategy import Strategy, UnreadableError
 
 if TYPE_CHECKING:
     from frostline.stack import Stack
+
+_MOST_LAYERS = 10_000
 
 
 @final
@@ -20,20 +24,55 @@ class Layers(Strategy):
 
     trained: frozenset[int]
 
+    forms = "layers:1+2+11 or layers:1-2+11"
+    example = "layers:1-2+6"
+
+    @classmethod
+    def read(cls, argument: str) -> Layers:
+        """`layers:1+2+11`, `layers:1-2+11`."""
+        if not argument:
+            raise UnreadableError("names no layer")
+        layers: set[int] = set()
+        for part in argument.split("+"):
+            ends = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+            first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+            if not 1 <= first <= last <= _MOST_LAYERS:
+                raise UnreadableError(f"wants layers counted from 1, the lower one first; {part!r} is none")
+            layers.update(range(first, last + 1))
+        return cls(frozenset(layers))
+
+    @property
+    def name(self) -> str:
+        """`layers:1+2+11`."""
+        return f"layers:{'+'.join(map(str, sorted(self.trained)))}"
+
     def plan(self, stack: Stack) -> Plan:
         """The layers and the head; the state below the lowest of them may be cached."""
-        n_layers = stack.n_layers
+        self._check(stack.n_layers)
+        below, depth = min(self.trained) - 1, self._depth(stack.n_layers)
+        return Plan.one_phase(n_frozen=depth, cached_layers=below, trained=stack.parameters_of(self.trained))
+
+    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
+        """Where the layers are the last ones, the depth."""
+        self._check(n_layers)
+        depth = self._depth(n_layers)
+        return self if depth is None else Freeze(depth)
+
+    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+        """Those below the lowest that trains."""
+        return min(self.trained) - 1
+
+    def n_trained(self, n_layers: int) -> int:  # noqa: ARG002
+        """Those that are named."""
+        return len(self.trained)
+
+    def _depth(self, n_layers: int) -> int | None:
+        """How many layers are frozen, where those that train are the last ones."""
+        below = min(self.trained) - 1
+        return below if self.trained == set(range(below + 1, n_layers + 1)) else None
+
+    def _check(self, n_layers: int) -> None:
         if not self.trained:
             raise UsageError(f"no layer to train is named; to train the head alone, freeze all {n_layers} layers")
         if wrong := sorted(layer for layer in self.trained if not 1 <= layer <= n_layers):
             raise UsageError(f"no layer {', '.join(map(str, wrong))}; the model's layers are numbered 1 to {n_layers}")
-        below = min(self.trained) - 1
-        is_depth = self.trained == set(range(below + 1, n_layers + 1))
-        return Plan.one_phase(
-            n_frozen=below if is_depth else None, cached_layers=below, trained=stack.parameters_of(self.trained)
-        )
-
-    @property
-    def name(self) -> str:
-        """`layers:1,2,11`."""
-        return f"layers:{','.join(map(str, sorted(self.trained)))}"

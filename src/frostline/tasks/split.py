@@ -44,9 +44,9 @@ def cut_dev(rows: Rows, kind: Kind, share: float) -> tuple[Rows, Rows]:
     return rows.take(order[n_dev:]), rows.take(order[:n_dev])
 
 
-def hold_out(labels: Labels, kind: Kind) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the rows that stay to train on, and of a tenth (50 at least, half at most) to choose a rate on."""
-    order = stratified_order(labels, kind, np.random.default_rng(derived_seed(_SEED, "tasks/hold out")))
+def hold_out(labels: Labels, kind: Kind, seed: int = _SEED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of the rows that stay to train on, and of a tenth (50 at least, half at most) to choose by."""
+    order = stratified_order(labels, kind, np.random.default_rng(derived_seed(seed, "tasks/hold out")))
     n_held = min(max(round(HELD_OUT * len(labels)), LEAST_HELD_OUT), len(labels) // 2)
     return np.sort(order[n_held:]), np.sort(order[:n_held])
 

@@ -1,0 +1,216 @@
+"""Runs that differ in nothing but the seed → one point: mean, intervals, comparison with the full model.
+
+Every number a report shows of them is computed here. Knows nothing of how runs are made or kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frostline import stats
+from frostline.analysis.records import Interval, OtherMetric, Point
+from frostline.errors import FrostlineError
+from frostline.metrics import metric_named
+from frostline.records import Protocol, RunResult, RunSpec, Scale
+
+_MOST_ROWS_AT_ONCE = 20_000
+"""dev rows up to which all resamples are held in memory"""
+RESAMPLING_SEED = 1911_03090
+"""Every resampling starts from here, so the same runs give the same record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicates:
+    """The runs asked for at one depth, alike in all but the seed, and those of them that finished."""
+
+    specs: Sequence[RunSpec]
+    """what was asked, one a seed"""
+    results: Sequence[RunResult]
+    """what finished, in any order"""
+
+    def finished(self) -> tuple[RunResult, ...]:
+        """The results in the order of the specs."""
+        by_key = {result.key: result for result in self.results}
+        return tuple(by_key[spec.key] for spec in self.specs if spec.key in by_key)
+
+    def missing_seeds(self) -> tuple[int, ...]:
+        """The seeds whose runs did not finish."""
+        there = {result.key for result in self.results}
+        return tuple(spec.seed for spec in self.specs if spec.key not in there)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What every point of one curve is measured against."""
+
+    metric: str
+    chance: float
+    n_layers: int
+    full: Mapping[int, float]
+    """the full model's scores by seed"""
+
+    @property
+    def full_mean(self) -> float | None:
+        """The full model's mean score; None where it has no run."""
+        return stats.mean(list(self.full.values())) if self.full else None
+
+    def base(self, scale: Scale) -> float:
+        """The score that counts as nothing on a scale."""
+        return 0.0 if scale == "ratio" else self.chance
+
+
+def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Replicates | None) -> Frame:
+    """What groups of runs, by what they are called, are measured against; a FrostlineError where they do not fit."""
+    for name, group in groups.items():
+        _check_alike(name, group)
+    _check_comparable(protocol, [group.specs[0] for group in groups.values()])
+    results = [result for group in groups.values() for result in group.finished()]
+    if not results:
+        raise FrostlineError("every run of the curve crashed, so there is nothing to draw; see the errors of the runs")
+    _check_same_data(results)
+    metric = results[0].spec.task.metric
+    if metric is None:
+        raise FrostlineError("the runs do not say what their metric is; their task is not resolved")
+    scores = {} if full is None else {result.spec.seed: result.score for result in full.finished()}
+    return Frame(metric=metric, chance=results[0].chance, n_layers=results[0].n_layers, full=scores)
+
+
+def _check_alike(what: str, group: Replicates) -> None:
+    """Refuse replicates that are not replicates: a mean never mixes specs that differ in anything but the seed."""
+    if len({spec.replace(seed=0).key for spec in group.specs}) != 1:
+        raise FrostlineError(f"the runs of {what} differ in more than the seed, or there are none; they have no mean")
+    if len({spec.seed for spec in group.specs}) != len(group.specs):
+        raise FrostlineError(f"the runs of {what} have a seed twice")
+    if group.specs[0].role != "replicate":
+        raise FrostlineError(f"the runs of {what} are of the line search, which never enters a mean")
+    if {result.key for result in group.results} - {spec.key for spec in group.specs}:
+        raise FrostlineError(f"there are results of {what} that were not asked for")
+
+
+def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
+    """Refuse to compare runs that differ in more than what trains (and, tuned, in the rate)."""
+    descending = [spec for spec in specs if spec.learning_rate]  # a fit in one go has no rate
+    alike = [spec.replace(seed=0, strategy="full", is_cached=False, cache_dtype="fp32") for spec in descending or specs]
+    if protocol == "tuned":
+        alike = [spec.replace(learning_rate=0.0) for spec in alike]
+    if len({spec.key for spec in alike}) != 1:
+        raise FrostlineError("the runs differ in more than what trains; they cannot be compared")
+
+
+def _check_same_data(results: Sequence[RunResult]) -> None:
+    seen = {(result.chance, result.n_layers, result.predictions.rows, result.predictions.labels) for result in results}
+    if len(seen) != 1:
+        raise FrostlineError("the runs were not scored on the same dev rows of the same task; they cannot be compared")
+
+
+def make_point(n_frozen: int | None, group: Replicates, frame: Frame) -> Point:
+    """The point of some replicates."""
+    results = group.finished()
+    scores = [result.score for result in results]
+    succeeded = [score for score in scores if stats.is_above(score, frame.chance)]
+    mean = _mean(scores)
+    pairs = [(result.score, frame.full[result.spec.seed]) for result in results if result.spec.seed in frame.full]
+    own, others = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    ratio = _share(mean, frame.full_mean, frame.base("ratio"))
+    return Point(
+        n_frozen=n_frozen,
+        trained_layers=frame.n_layers - (n_frozen or 0),
+        mean=mean,
+        std=stats.std(scores),
+        ci=stats.t_interval(scores),
+        ci_dev=_dev_interval(frame.metric, results),
+        seeds=tuple(result.spec.seed for result in results),
+        scores=tuple(scores),
+        train_scores=tuple(result.train_score for result in results),
+        train_loss=tuple(result.epochs[-1].train_loss for result in results),
+        other_metrics=_other_metrics(frame.metric, results),
+        difference=_mean([score - other for score, other in pairs]),
+        difference_ci=stats.difference_interval(own, others),
+        ratio=ratio,
+        ratio_ci=None if ratio is None else _ratio_interval(own, others),
+        ratio_above_chance=_share(mean, frame.full_mean, frame.base("ratio_above_chance")),
+        learning_rate=group.specs[0].learning_rate or None,
+        trained_parameters=results[0].cost.trained_parameters if results else None,
+        seconds=_mean([result.cost.seconds for result in results]),
+        peak_bytes=_largest([result.cost.peak_bytes for result in results]),
+        n_failed=len(scores) - len(succeeded),
+        mean_without_failed=_mean(succeeded),
+        expected_best=stats.expected_best(scores),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return stats.mean(values) if values else None
+
+
+def _largest(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _share(mean: float | None, full_mean: float | None, base: float) -> float | None:
+    """What a mean has above a base, as a share of what the full model has; None where that is nothing."""
+    if mean is None or full_mean is None or not stats.is_above(full_mean, base):
+        return None
+    return (mean - base) / (full_mean - base)
+
+
+def _ratio_interval(own: Sequence[float], others: Sequence[float]) -> Interval | None:
+    # Where runs crashed, the pairs are fewer than the runs the ratio is of, and may be worse.
+    return stats.ratio_interval(own, others) if others and stats.is_above(stats.mean(others), 0.0) else None
+
+
+def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
+    names = sorted({name for result in results for name in result.metrics} - {metric})
+    scores = {name: tuple(result.metrics[name] for result in results) for name in names}
+    return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
+
+
+def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | None:
+    if len(results) < stats.MIN_SEEDS:
+        return None
+    variance, n_rows = dev_variance(metric_name, results), results[0].n_dev
+    return stats.crossed_interval([result.score for result in results], variance, n_rows)
+
+
+def dev_variance(metric_name: str, results: Sequence[RunResult]) -> float:
+    """The variance of the results' mean score over resampled dev rows."""
+    outputs = [result.predictions.outputs.array() for result in results]
+    return row_variance(metric_name, results[0].predictions.labels.array(), outputs)
+
+
+def row_variance(metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
+    """The variance over resampled rows of the mean score of several models' outputs."""
+    metric = metric_named(metric_name)
+    answers = [metric.checked_answers(labels, one) for one in outputs]
+    if metric.of_tables is not None and len(labels) <= _MOST_ROWS_AT_ONCE:
+        return _row_variance_of_classes(metric.of_tables, labels, answers)
+
+    def mean_score(rows: stats.Rows) -> float:
+        true = labels[rows]
+        return math.fsum(metric.of(true, answer[rows]) for answer in answers) / len(answers)
+
+    return stats.row_variance(mean_score, len(labels), np.random.default_rng(RESAMPLING_SEED))
+
+
+def _row_variance_of_classes(
+    of_tables: Callable[[NDArray[Any]], NDArray[Any]], labels: NDArray[Any], answers: Sequence[NDArray[Any]]
+) -> float:
+    """The same, all resamples at once: each is a table of how often a class was taken for another."""
+    n_classes = int(max(labels.max(), *(answer.max() for answer in answers))) + 1
+    counts = _resampled_counts(len(labels))
+    cells = np.eye(n_classes**2, dtype=np.float32)
+    tables = [(counts @ cells[n_classes * labels.astype(np.int64) + answer]).astype(np.float64) for answer in answers]
+    scores = [of_tables(table.reshape(-1, n_classes, n_classes)) for table in tables]
+    return float(np.var(np.mean(scores, axis=0), ddof=1))
+
+
+@functools.lru_cache(maxsize=2)
+def _resampled_counts(n_rows: int) -> NDArray[np.float32]:
+    return stats.resampled_counts(n_rows, np.random.default_rng(RESAMPLING_SEED))

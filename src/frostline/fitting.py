@@ -1,0 +1,143 @@
+"""Fits in one go: a regularised linear model on what a layer puts out, where the loop has nothing to descend.
+
+Layer, pooling and strength are chosen on rows held out of train; what was chosen is then fitted to all of train.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from frostline import metrics, tasks
+from frostline.evaluate import mean_loss
+from frostline.pooled import Pooled
+from frostline.records import Kind, Probe
+from frostline.stack.readers import POOLINGS
+from frostline.tasks import Labels
+
+STRENGTHS: dict[Kind, tuple[float, ...]] = {
+    "classification": (1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    "regression": (1e1, 1e2, 1e3, 1e4, 1e5),
+}
+"""C of the logistic regression, alpha of the ridge regression; features are scaled to unit variance first."""
+_MOST_STEPS = 1000
+_UNSEEN = 30.0
+"""How far below all others the output of a class lies that is not among the rows a model was fitted to."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear model of raw features."""
+
+    weight: NDArray[np.float64]
+    """(outputs, width)"""
+    bias: NDArray[np.float64]
+    """(outputs,)"""
+
+    def outputs(self, features: NDArray[Any]) -> NDArray[np.float32]:
+        """(rows, outputs)"""
+        return (features.astype(np.float64) @ self.weight.T + self.bias).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit came to."""
+
+    probes: tuple[Probe, ...]
+    """the best of every layer"""
+    chosen: Probe
+    """the best of all on the held-out rows"""
+    model: Linear
+    """that one, fitted to all of train"""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is fitted: the pooled states and labels of train, and those of dev that it is scored on."""
+
+    kind: Kind
+    metric: str
+    n_outputs: int
+    train: Pooled
+    train_labels: Labels
+    dev: Pooled
+    dev_labels: Labels
+    seed: int
+    """draws the held-out rows"""
+    threads: int
+
+    def run(self) -> Fitted:
+        """Chooses and fits."""
+        with threadpool_limits(self.threads):  # of the linear algebra: its bits depend on them
+            kept, held = tasks.hold_out(self.train_labels, self.kind, self.seed)
+            best = [max(self._tried(depth, kept, held), key=_merit)[0] for depth in range(self.train.shape[1])]
+            models = [self._fitted(probe) for probe in best]
+        probes = [self._scored(probe, model) for probe, model in zip(best, models, strict=True)]
+        at = max(range(len(probes)), key=lambda place: probes[place].held_out_score)  # of equals, the lowest
+        return Fitted(tuple(probes), probes[at], models[at])
+
+    def outputs(self, fitted: Fitted, features: Pooled) -> NDArray[np.float32]:
+        """What the chosen model makes of pooled states, (rows, outputs)."""
+        return fitted.model.outputs(features[:, fitted.chosen.depth, POOLINGS.index(fitted.chosen.pooling)])
+
+    def _tried(self, depth: int, kept: NDArray[np.int64], held: NDArray[np.int64]) -> Iterator[tuple[Probe, float]]:
+        """Every pooling and strength of a layer, with its loss on the held-out rows."""
+        for pooling, strength in itertools.product(POOLINGS, STRENGTHS[self.kind]):
+            features = self.train[:, depth, POOLINGS.index(pooling)]
+            model = fit_linear(features[kept], self.train_labels[kept], self.kind, strength, self.n_outputs)
+            outputs, labels = model.outputs(features[held]), self.train_labels[held]
+            score = metrics.evaluate(self.metric, labels, outputs)
+            probe = Probe(depth=depth, pooling=pooling, strength=strength, held_out_score=score, score=score)
+            yield probe, mean_loss(labels, outputs)
+
+    def _fitted(self, probe: Probe) -> Linear:
+        features = self.train[:, probe.depth, POOLINGS.index(probe.pooling)]
+        return fit_linear(features, self.train_labels, self.kind, probe.strength, self.n_outputs)
+
+    def _scored(self, probe: Probe, model: Linear) -> Probe:
+        outputs = model.outputs(self.dev[:, probe.depth, POOLINGS.index(probe.pooling)])
+        return probe.replace(score=metrics.evaluate(self.metric, self.dev_labels, outputs))
+
+
+def _merit(tried: tuple[Probe, float]) -> tuple[float, float]:
+    """The held-out score; of equal ones, the lower loss."""
+    return tried[0].held_out_score, -tried[1]
+
+
+def fit_linear(features: NDArray[Any], labels: Labels, kind: Kind, strength: float, n_outputs: int) -> Linear:
+    """scikit-learn's logistic or ridge regression of features (rows, width) scaled to unit variance, unscaled again."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    scaled = scaler.fit_transform(features.astype(np.float64))
+    if kind == "regression":
+        ridge = Ridge(alpha=strength).fit(scaled, labels)
+        weight, bias = np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)
+    else:
+        logistic = LogisticRegression(C=strength, max_iter=_MOST_STEPS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty's last digits are not worth more steps
+            logistic.fit(scaled, labels)
+        weight, bias = _for_classes(logistic.coef_, logistic.intercept_, logistic.classes_, n_outputs)
+    weight = weight / scaler.scale_
+    return Linear(weight, bias - weight @ scaler.mean_)
+
+
+def _for_classes(
+    weight: NDArray[np.float64], bias: NDArray[np.float64], classes: NDArray[Any], n_outputs: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """An output for each class: of two, scikit-learn gives the difference; of one that it never saw, none."""
+    if len(classes) == 2:
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    whole = np.zeros((n_outputs, weight.shape[1])), np.full(n_outputs, bias.min() - _UNSEEN)
+    whole[0][classes], whole[1][classes] = weight, bias
+    return whole

@@ -1,0 +1,54 @@
+"""Bottleneck adapters (Houlsby 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Plan
+from frostline.strategies.strategy import Strategy, read_number
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class Adapter(Strategy):
+    """Train the head, the layers' norms, and two bottlenecks of `width` in every layer."""
+
+    width: int
+
+    forms = "adapter:D"
+    example = "adapter:16"
+    rates = "large"
+
+    @classmethod
+    def read(cls, argument: str) -> Adapter:
+        """`adapter:16`."""
+        return cls(read_number(argument, least=1))
+
+    @property
+    def name(self) -> str:
+        """`adapter:D`."""
+        return f"adapter:{self.width}"
+
+    def plan(self, stack: Stack) -> Plan:
+        """An adapter behind attention and one behind the feed-forward part, before each is added to its input."""
+        from frostline.stack.additions import adapter_parameters
+        from frostline.stack.parts import norms, sublayer_outputs
+
+        added = sublayer_outputs(stack)
+        trained = (*adapter_parameters(added), *norms(stack), *stack.parameters_of(()))
+        return Plan.one_phase(cached_layers=0, trained=trained, added=added)
+
+    def put_in(self, stack: Stack) -> None:
+        """Hooks an adapter to the output of each part."""
+        from frostline.stack.additions import add_adapters
+        from frostline.stack.parts import sublayer_outputs
+
+        add_adapters(stack, sublayer_outputs(stack), self.width)
+
+    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
+        """No: the model's class has no place for adapters."""
+        return False

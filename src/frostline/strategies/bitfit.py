@@ -1,0 +1,39 @@
+"""Biases alone (BitFit, Ben Zaken 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Plan
+from frostline.strategies.strategy import Strategy, read_nothing
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class BitFit(Strategy):
+    """Train the head and the biases of the layers."""
+
+    forms = "bitfit"
+    example = "bitfit"
+    rates = "large"
+
+    @classmethod
+    def read(cls, argument: str) -> BitFit:
+        """`bitfit`."""
+        read_nothing(argument)
+        return cls()
+
+    @property
+    def name(self) -> str:
+        """`bitfit`."""
+        return "bitfit"
+
+    def plan(self, stack: Stack) -> Plan:
+        """Every bias in a layer, a norm's too; refused where there is none."""
+        from frostline.stack.parts import biases
+
+        return Plan.one_phase(cached_layers=0, trained=(*biases(stack), *stack.parameters_of(())))

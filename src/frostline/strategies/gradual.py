@@ -1,0 +1,45 @@
+"""Gradual unfreezing (ULMFiT, Howard and Ruder 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Phase, Plan
+from frostline.strategies.strategy import Strategy, read_nothing
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class Gradual(Strategy):
+    """Train from the top down: layers join evenly over the epochs, and in the last everything trains."""
+
+    forms = "gradual"
+    example = "gradual"
+
+    @classmethod
+    def read(cls, argument: str) -> Gradual:
+        """`gradual`."""
+        read_nothing(argument)
+        return cls()
+
+    @property
+    def name(self) -> str:
+        """`gradual`."""
+        return "gradual"
+
+    def plan(self, stack: Stack) -> Plan:
+        """One phase a layer; where epochs are fewer, several layers join at once."""
+        lower = [
+            Phase(epochs=None, cached_layers=n_frozen, trained=stack.parameters_above(n_frozen))
+            for n_frozen in range(stack.n_layers - 1, 0, -1)
+        ]
+        whole = Phase(epochs=None, cached_layers=None, trained=stack.all_parameters)
+        return Plan(n_frozen=None, phases=(*lower, whole))
+
+    def may_keep(self, n_layers: int) -> bool:
+        """What is still frozen in an epoch need not be computed in it."""
+        return n_layers > 1

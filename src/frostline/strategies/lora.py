@@ -1,0 +1,70 @@
+"""Low-rank updates of query and value, through peft (LoRA, Hu 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Kind, Plan
+from frostline.strategies.strategy import Strategy, check_layers, read_number
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class Lora(Strategy):
+    """Train the head and updates of rank `rank` (alpha twice that) of query and value above `n_frozen` layers."""
+
+    rank: int
+    n_frozen: int = 0
+
+    forms = "lora:R, or lora:R@N to leave the lowest N layers alone"
+    example = "lora:8"
+    rates = "large"
+
+    @classmethod
+    def read(cls, argument: str) -> Lora:
+        """`lora:8`, `lora:8@3`."""
+        rank, at, below = argument.partition("@")
+        return cls(read_number(rank, least=1), read_number(below, least=0) if at else 0)
+
+    @property
+    def name(self) -> str:
+        """`lora:R`, `lora:R@N`."""
+        return f"lora:{self.rank}" + (f"@{self.n_frozen}" if self.n_frozen else "")
+
+    def plan(self, stack: Stack) -> Plan:
+        """The updates and the head; the state after `n_frozen` layers may be cached."""
+        from frostline.stack.additions import check_peft, lora_parameters
+        from frostline.stack.parts import query_and_value
+
+        check_peft()
+        check_layers(self, self.n_frozen, stack.n_layers)
+        added = query_and_value(stack, self.n_frozen)
+        trained = (*lora_parameters(added), *stack.parameters_of(()))
+        return Plan.one_phase(cached_layers=self.n_frozen, trained=trained, added=added)
+
+    def put_in(self, stack: Stack) -> None:
+        """Wraps the projections as peft does."""
+        from frostline.stack.additions import add_lora
+        from frostline.stack.parts import query_and_value
+
+        add_lora(stack, query_and_value(stack, self.n_frozen), rank=self.rank, alpha=2 * self.rank)
+
+    def take_out(self, stack: Stack) -> bool:
+        """Adds the updates to the weights that they are of."""
+        from frostline.stack.additions import merge_lora
+
+        merge_lora(stack)
+        return True
+
+    def settled(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
+        """Itself, if the model has so many layers."""
+        check_layers(self, self.n_frozen, n_layers)
+        return self
+
+    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+        """Those without updates."""
+        return self.n_frozen

@@ -1,0 +1,39 @@
+"""Layer norms alone: the baseline of the adapters' paper (Houlsby 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Plan
+from frostline.strategies.strategy import Strategy, read_nothing
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class Norms(Strategy):
+    """Train the head and the norms of the layers."""
+
+    forms = "norms"
+    example = "norms"
+    rates = "large"
+
+    @classmethod
+    def read(cls, argument: str) -> Norms:
+        """`norms`."""
+        read_nothing(argument)
+        return cls()
+
+    @property
+    def name(self) -> str:
+        """`norms`."""
+        return "norms"
+
+    def plan(self, stack: Stack) -> Plan:
+        """Scale and shift of every norm in a layer; a final norm trains with the head."""
+        from frostline.stack.parts import norms
+
+        return Plan.one_phase(cached_layers=0, trained=(*norms(stack), *stack.parameters_of(())))

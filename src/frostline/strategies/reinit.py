@@ -1,0 +1,46 @@
+"""Some of the top anew: the last layers of a pretrained model are often the worst start (Zhang 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from frostline.records import Kind, Plan
+from frostline.strategies.strategy import Strategy, check_layers, read_number
+
+if TYPE_CHECKING:
+    from frostline.stack import Stack
+
+
+@final
+@dataclass(frozen=True)
+class Reinit(Strategy):
+    """Train everything, after the pooler and the top `n_new` layers were drawn anew."""
+
+    n_new: int
+
+    forms = "reinit:K"
+    example = "reinit:2"
+
+    @classmethod
+    def read(cls, argument: str) -> Reinit:
+        """`reinit:2`."""
+        return cls(read_number(argument, least=0))
+
+    @property
+    def name(self) -> str:
+        """`reinit:K`."""
+        return f"reinit:{self.n_new}"
+
+    def plan(self, stack: Stack) -> Plan:
+        """All parameters train; a head that is new anyway is not drawn twice."""
+        from frostline.stack.parts import pretrained_above
+
+        check_layers(self, self.n_new, stack.n_layers)
+        edits = pretrained_above(stack, stack.n_layers - self.n_new, with_norm=False)
+        return Plan.one_phase(trained=stack.all_parameters, edits=edits)
+
+    def settled(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
+        """Itself, if the model has so many layers."""
+        check_layers(self, self.n_new, n_layers)
+        return self
