@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from frostline.errors import FrostlineError
-from frostline.evaluate import mean_loss, predict, scores
+from frostline.evaluate import predict, scores
 from frostline.forward import Forward
+from frostline.metrics import mean_loss
 from frostline.prefix import Split, compute_states
 from frostline.stack import Stack
 from frostline.testing import Family

@@ -20,8 +20,8 @@ ORDER = (
     "config", "flags", "store", "cache", "analysis", "report",
     "stack", "batches", "strategies", "freezing", "prefix", "pooled", "forward", "evaluate", "loop", "checkpoints",
     "fitting", "meter", "prepare", "run", "resolve", "protocols", "prices", "stored", "live", "trackers", "executors",
-    "sweep", "search", "comparing", "sizes", "estimate", "export", "testing", "conformance", "settings", "api", "demo",
-    "cli", "__main__",
+    "sweep", "search", "comparing", "sizes", "estimate", "export", "testing", "conformance", "settings", "studies",
+    "api", "demo", "cli", "__main__",
 )  # fmt: skip
 FIRST_WITH_TORCH = "stack"
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from commands import Finished, Toy, frostline, runs_in
 from frostline import tasks
-from frostline.protocols import TUNED_RATES
+from frostline.metrics import mean_loss
+from frostline.protocols import TUNED_RATES, best_rate
 from frostline.records import RunResult
 from frostline.run import Runner
+from frostline.serial import StoredArray
 from frostline.testing import make_spec
+from synthetic import make_result
 
 RATES = "1e-3,1e-2"
 SETTINGS = ("--epochs", "1", "--batch-size", "8", "--seeds", "2", "--frozen", "2-3", "--json", "--workers", "2")
@@ -82,7 +87,7 @@ def test_each_depth_has_the_rate_that_was_best_on_held_out_rows(tuned: Finished)
         strategy = "full" if point["n_frozen"] is None else f"freeze:{point['n_frozen']}"
         tried = [r for r in runs if r.spec.role == "tuning" and r.spec.strategy == strategy]
         assert len(tried) == 2
-        best = max(tried, key=lambda result: (result.score, -result.spec.learning_rate))
+        best = next(result for result in tried if result.spec.learning_rate == best_rate(tried))
         assert point["learning_rate"] == best.spec.learning_rate
         replicates = [r for r in runs if r.spec.role == "replicate" and r.spec.strategy == strategy]
         assert {r.spec.learning_rate for r in replicates} == {best.spec.learning_rate}
@@ -110,3 +115,27 @@ def test_without_rates_a_wider_line_is_searched_and_wider_still_for_shallow_tail
     told = frostline(*curve_of(toy, "--protocol", "tuned", "--dry-run"), out=tmp_path / "out")
     assert told.code == 0, told.stderr
     assert told.json["runs"] == 5 + 2 * len(TUNED_RATES) + 3 * 2
+
+
+def held_out(rate: float, score: float, sureness: float) -> RunResult:
+    """A run that chose a rate: its score on 200 held-out rows, and how sure it was of each answer."""
+    spec = make_result(None, 0, score).spec.replace(role="tuning", learning_rate=rate)
+    result = make_result(None, 0, score, spec=spec)
+    outputs = StoredArray.of((sureness * result.predictions.outputs.array()).astype(np.float32))
+    return result.replace(predictions=result.predictions.replace(outputs=outputs))
+
+
+def test_of_rates_within_noise_the_lowest_loss_is_taken() -> None:
+    """On 200 rows a score of 0.7 has a standard deviation of 0.03."""
+    by_sureness = {1e-4: 0.1, 1e-3: 1.0, 5e-3: 0.2}
+    close = [held_out(rate, 0.7 + 0.01 * (rate == 1e-4), sureness) for rate, sureness in by_sureness.items()]
+    losses = {r.spec.learning_rate: mean_loss(_labels(r), r.predictions.outputs.array()) for r in close}
+    assert best_rate(close) == min(losses, key=lambda rate: losses[rate]) != 1e-4
+    far = [held_out(1e-4, 0.9, 0.01), held_out(1e-3, 0.7, 1.0)]
+    assert best_rate(far) == 1e-4, "a score that is beyond noise counts before any loss"
+    of_line_search = [r.replace(spec=r.spec.replace(role="line_search")) for r in close]
+    assert best_rate(of_line_search) == 1e-4, "the paper's way: the best score on dev"
+
+
+def _labels(result: RunResult) -> NDArray[Any]:
+    return result.predictions.labels.array()

@@ -6,6 +6,7 @@ import gc
 from dataclasses import dataclass
 from typing import Literal
 
+import hypothesis  # noqa: F401 - looks for who refers to what when it is imported, which freezing hides
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, final, get_args
+from typing import Any, get_args
 
 from rich.console import Console
 
 from frostline import atomic
-from frostline.analysis import Chapter, Comparison, ComparisonChapter, Curve, Finding, Grid, build_grid
+from frostline.analysis import Chapter, build_grid
+from frostline.asked import CurveSpec
 from frostline.comparing import check_strategies, plan_lines, run_compare
 from frostline.config import train_config
 from frostline.errors import UsageError, check_between, check_choice
@@ -36,21 +36,8 @@ from frostline.settings import (
 )
 from frostline.sizes import Equal, run_sizes
 from frostline.strategies import Freeze, Full, Strategy, parse
-from frostline.sweep import Teller, chosen_rate, label, run_curve, workers
-
-
-@final
-class Study(Curve):
-    """A finished curve that can write itself down."""
-
-    @property
-    def chapter(self) -> Chapter:
-        """Its runs too, and how to do it again."""
-        return _chapter_of(self)
-
-    def report(self, path: str | Path) -> Path:
-        """Writes it in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
-        return write_report([self.chapter], Path(path))
+from frostline.studies import Compared, Found, SizeStudy, Study, study_of
+from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
 
 
 def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Any) -> Study:
@@ -67,59 +54,13 @@ def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings
     with progress or make_progress(Console(stderr=True)) as told:
         chapter = run_curve(request, options, told)
     _write(chapter, options.out, "curve")
-    return _with_chapter(Study, chapter)
+    return study_of(Study, chapter.curve, [chapter])
 
 
 def _write(chapter: Chapter, folder: Path, name: str) -> None:
     """The files of a finished curve or search."""
     write_curve(chapter.curve, folder, name)
     write_report([chapter], folder / "report.html")
-
-
-AnyCurve = TypeVar("AnyCurve", bound=Curve)
-
-
-def _with_chapter(kind: type[AnyCurve], chapter: Chapter) -> AnyCurve:
-    """The chapter's curve as one that holds its chapter."""
-    fields = dataclasses.fields(chapter.curve)
-    made = kind(**{field.name: getattr(chapter.curve, field.name) for field in fields})
-    vars(made)["_chapter"] = chapter  # it is no field: JSON and equality are the curve's
-    return made
-
-
-def _chapter_of(made: Curve) -> Chapter:
-    """What a curve was made with; one that was read or changed tells of itself alone."""
-    chapter: Chapter = vars(made).get("_chapter", Chapter(curve=made))
-    return chapter
-
-
-@final
-class Found(Finding):
-    """A finished search that can write itself down."""
-
-    @property
-    def chapter(self) -> Chapter:
-        """Its runs too, and how to do it again."""
-        return _chapter_of(self)
-
-    def report(self, path: str | Path) -> Path:
-        """Writes it in the format of the file's ending, as a curve's `report` does."""
-        return write_report([self.chapter], Path(path))
-
-
-@final
-class SizeStudy(Grid):
-    """Finished curves at several training sizes that can write themselves down."""
-
-    @property
-    def chapters(self) -> list[Chapter]:
-        """One a size, with its runs and how to do it again."""
-        kept = vars(self).get("_chapters")
-        return kept if isinstance(kept, list) else [Chapter(curve=sized.curve) for sized in self.train_sizes]
-
-    def report(self, path: str | Path) -> Path:
-        """Writes them in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
-        return write_report(self.chapters, Path(path))
 
 
 def grid(
@@ -149,24 +90,7 @@ def grid(
     found = build_grid(chapters, equal)
     atomic.write(options.out / "grid.json", json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
     write_report(chapters, options.out / "report.html")
-    made = SizeStudy(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Grid)})
-    vars(made)["_chapters"] = chapters  # it is no field: JSON and equality are the grid's
-    return made
-
-
-@final
-class Compared(Comparison):
-    """A finished comparison that can write itself down."""
-
-    @property
-    def chapter(self) -> ComparisonChapter:
-        """Its runs too, and how to do it again."""
-        kept = vars(self).get("_chapter")
-        return kept if isinstance(kept, ComparisonChapter) else ComparisonChapter(comparison=self)
-
-    def report(self, path: str | Path) -> Path:
-        """Writes it in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
-        return write_report([self.chapter], Path(path))
+    return study_of(SizeStudy, found, chapters)
 
 
 def compare(
@@ -181,34 +105,32 @@ def compare(
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names; the protocol is `tuned` by default.
     """
-    names = read_strategies(strategies)
-    check_strategies(names)
-    request, options = make_request(model, task, {"protocol": "tuned"} | _for_comparisons(settings))
+    names, request, options = _comparison(model, task, strategies, settings)
     with progress or make_progress(Console(stderr=True)) as told:
         chapter = run_compare(request, names, options, told)
     write_comparison(chapter.comparison, options.out)
     write_report([chapter], options.out / "report.html")
-    made = Compared(**{field.name: getattr(chapter.comparison, field.name) for field in dataclasses.fields(Comparison)})
-    vars(made)["_chapter"] = chapter  # it is no field: JSON and equality are the comparison's
-    return made
+    return study_of(Compared, chapter.comparison, [chapter])
 
 
 def dry_run_compare(model: Any, task: Any, *, strategies: str | Sequence[str], **settings: Any) -> Estimate:
     """How many runs a comparison still takes, how many minutes and bytes, from a few timed steps."""
-    names = read_strategies(strategies)
-    check_strategies(names)
-    request, options = make_request(model, task, {"protocol": "tuned"} | _for_comparisons(settings))
+    names, request, options = _comparison(model, task, strategies, settings)
     n_workers, limit = workers(request, options), options.max_cache_bytes
     opened, comparison = open_comparison(request, names, options.out, max_cache_bytes=limit, check_model=plan_lines)
     return estimate(opened, of_comparison(comparison), n_workers)
 
 
-def _for_comparisons(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given, if a comparison takes them."""
+def _comparison(
+    model: Any, task: Any, strategies: str | Sequence[str], settings: dict[str, Any]
+) -> tuple[tuple[str, ...], CurveSpec, SweepOptions]:
+    """The strategies, the request and how to do it, from the settings that a comparison takes."""
+    names = read_strategies(strategies)
+    check_strategies(names)
     given = {name: value for name, value in settings.items() if value is not None}
     if wrong := sorted(given.keys() & {"frozen", "keep", "scale", "probe"}):
         raise UsageError(f"{wrong[0]} is for curves; a comparison takes strategies, e.g. freeze:3 for a depth")
-    return given
+    return names, *make_request(model, task, {"protocol": "tuned"} | given)
 
 
 def find(
@@ -244,7 +166,7 @@ def find(
             opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="find")
             spec = spec_at_depth(opened.resolved, finding.answer.n_frozen, finding.learning_rate)
             _train_and_save(spec, opened, Runner(options.max_cache_bytes), told, folder)
-    return _with_chapter(Found, chapter)
+    return study_of(Found, finding, [chapter])
 
 
 def dry_run(model: Any, task: Any, **settings: Any) -> Estimate:

@@ -76,7 +76,7 @@ def check_strategy(strategy: str, family: Family, folder: Path) -> None:
     check_untrained(trial)
     check_repeats(trial)
     check_cache(trial)
-    check_saved(trial, folder / "saved")
+    check_saved(trial, folder / "saved" / spec.key)
 
 
 def check_plan(spec: RunSpec) -> None:

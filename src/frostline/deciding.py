@@ -49,14 +49,14 @@ def race_cost(n_rates: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a rate stands in a race."""
+    """Where a rate stands among those that were tried."""
 
     rate: float
     score: float
     noise: float
-    """standard deviation of the score over other dev rows"""
+    """standard deviation of the score over other rows"""
     loss: float
-    """on dev"""
+    """on the rows it was scored on"""
 
 
 def ranked(standings: Sequence[Standing]) -> list[Standing]:

@@ -35,16 +35,6 @@ def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
     return outputs
 
 
-def mean_loss(labels: Labels, outputs: NDArray[np.float32]) -> float:
-    """Cross-entropy of outputs (rows, classes) in nats, or the squared error of (rows, 1)."""
-    wide = outputs.astype(np.float64)
-    if wide.shape[1] == 1:
-        return float(np.mean((wide[:, 0] - labels) ** 2))
-    highest = wide.max(axis=1, keepdims=True)
-    totals = highest[:, 0] + np.log(np.exp(wide - highest).sum(axis=1))
-    return float(np.mean(totals - wide[np.arange(len(wide)), labels]))
-
-
 def scores(names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
     """Each named metric of these outputs."""
     return {name: metrics.evaluate(name, labels, outputs) for name in names}

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from frostline import metrics, tasks
-from frostline.evaluate import mean_loss
 from frostline.pooled import Pooled
 from frostline.records import Kind, Probe
 from frostline.stack.readers import POOLINGS
@@ -95,7 +94,7 @@ class Fit:
             outputs, labels = model.outputs(features[held]), self.train_labels[held]
             score = metrics.evaluate(self.metric, labels, outputs)
             probe = Probe(depth=depth, pooling=pooling, strength=strength, held_out_score=score, score=score)
-            yield probe, mean_loss(labels, outputs)
+            yield probe, metrics.mean_loss(labels, outputs)
 
     def _fitted(self, probe: Probe) -> Linear:
         features = self.train[:, probe.depth, POOLINGS.index(probe.pooling)]

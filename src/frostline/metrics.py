@@ -314,3 +314,13 @@ def evaluate(metric_name: str, labels: Array, outputs: Array) -> float:
 def chance(metric_name: str, labels: Array) -> float:
     """The best score of a constant answer on these labels."""
     return metric_named(metric_name).chance(labels)
+
+
+def mean_loss(labels: NDArray[Any], outputs: NDArray[Any]) -> float:
+    """Cross-entropy of outputs (rows, classes) in nats, or the squared error of (rows, 1)."""
+    wide = outputs.astype(np.float64)
+    if wide.shape[1] == 1:
+        return float(np.mean((wide[:, 0] - labels) ** 2))
+    highest = wide.max(axis=1, keepdims=True)
+    totals = highest[:, 0] + np.log(np.exp(wide - highest).sum(axis=1))
+    return float(np.mean(totals - wide[np.arange(len(wide)), labels]))

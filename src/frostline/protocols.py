@@ -7,12 +7,16 @@ held out of train. Builds specs; runs nothing.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from frostline.analysis import row_variance
 from frostline.asked import ResolvedComparison, ResolvedCurve
+from frostline.deciding import Standing, ranked
 from frostline.errors import UsageError
+from frostline.metrics import mean_loss
 from frostline.records import RunResult, RunSpec
 from frostline.strategies import Freeze, Full, Strategy, parse
 
@@ -152,8 +156,23 @@ def _rates(resolved: ResolvedCurve, strategy: Strategy) -> list[float]:
 
 
 def best_rate(searched: Collection[RunResult]) -> float:
-    """The rate of the best score; of equal ones, the lowest."""
+    """The rate of the best score; of equal ones, the lowest.
+
+    Of rates that were tried on few held-out rows many are equal but for noise: among those, that of the lowest loss.
+    """
+    if all(result.spec.role == "tuning" for result in searched):
+        return ranked([_standing(result) for result in searched])[0].rate
     return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
+
+
+def _standing(result: RunResult) -> Standing:
+    labels, outputs = result.predictions.labels.array(), result.predictions.outputs.array()
+    return Standing(
+        rate=result.spec.learning_rate,
+        score=result.score,
+        noise=math.sqrt(row_variance(result.spec.task.metric or "", labels, [outputs])),
+        loss=mean_loss(labels, outputs),
+    )
 
 
 def flat(groups: Mapping[Name, Iterable[RunSpec]]) -> list[RunSpec]:

@@ -19,7 +19,7 @@ from frostline import metrics, strategies
 from frostline.analysis import row_variance
 from frostline.checkpoints import start_of, write_checkpoint
 from frostline.circumstances import circumstances
-from frostline.evaluate import mean_loss, predict, scores
+from frostline.evaluate import predict, scores
 from frostline.fitting import Fit
 from frostline.forward import Forward
 from frostline.keys import derived_seed
@@ -203,7 +203,7 @@ class _Run:
         outputs, train_outputs = fit.outputs(fitted, fit.dev), fit.outputs(fitted, fit.train)
         record = EpochRecord(
             epoch=1,
-            train_loss=mean_loss(fit.train_labels, train_outputs),
+            train_loss=metrics.mean_loss(fit.train_labels, train_outputs),
             metrics=scores(task.metrics, fit.dev_labels, outputs),
             learning_rate=0.0,
             n_steps=0,
@@ -284,7 +284,7 @@ def _paused(training: Training, halted: Halted) -> Paused:
         metrics=found,
         score=found[names[0]],
         noise=math.sqrt(row_variance(names[0], labels, [outputs])),
-        loss=mean_loss(labels, outputs),
+        loss=metrics.mean_loss(labels, outputs),
         seconds=halted.checkpoint.all_seconds,
     )
 

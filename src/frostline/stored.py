@@ -28,11 +28,12 @@ from frostline.analysis import (
 from frostline.asked import ResolvedComparison, ResolvedCurve
 from frostline.config import compare_config, curve_config, find_config
 from frostline.errors import DataError, UsageError
+from frostline.keys import key_of
 from frostline.prices import prices
 from frostline.protocols import Depth, Name, Programme, flat, name_of, of_comparison, of_curve
 from frostline.records import Cost, RunResult, RunSpec
 from frostline.store import Store
-from frostline.strategies import Features
+from frostline.strategies import Features, Freeze
 
 
 def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
@@ -41,7 +42,7 @@ def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
         raise UsageError(f"{folder} is no out folder: it has no identity.json; give one that `curve` or `find` made")
     store = Store(folder)
     told: list[Chapter | ComparisonChapter] = []
-    told += [chapter for request in store.requests("curve") if (chapter := curve_chapter(store, request)) is not None]
+    told += _different([made for request in store.requests("curve") if (made := curve_chapter(store, request))])
     told += _last_search(store)
     told += [made for request in store.comparisons() if (made := comparison_chapter(store, request)) is not None]
     if not told:
@@ -49,6 +50,12 @@ def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
             f"{folder} holds no finished curve yet; `frostline curve`, `find` or `compare` with --out {folder} goes on"
         )
     return told
+
+
+def _different(told: Sequence[Chapter]) -> list[Chapter]:
+    """The chapters without those that say the same again: one request may be written in two ways."""
+    by_content = {key_of(chapter.curve.replace(model="").to_json()): chapter for chapter in reversed(told)}
+    return [chapter for chapter in told if any(chapter is kept for kept in by_content.values())]
 
 
 def curve_chapter(store: Store, resolved: ResolvedCurve) -> Chapter | None:
@@ -148,6 +155,7 @@ def comparison_of(
         request=comparison.settled.asked,
         groups=_replicates(groups, found),
         n_trained={name: strategy.n_trained(n_layers) for name, strategy in asked.wanted.items()},
+        n_frozen={name: one.n_frozen if isinstance(one, Freeze) else None for name, one in asked.wanted.items()},
         line_search=[
             TriedFor(
                 name=name or "full",

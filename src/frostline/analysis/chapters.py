@@ -94,7 +94,9 @@ class Provenance(Record):
     @classmethod
     def of(cls, folder: Path, settings: str, results: Sequence[RunResult]) -> Provenance:
         """That of finished runs, as the last of them tells it."""
-        last = max(results, key=lambda result: result.circumstances.at)
+        # One that chose a rate may have trained on fewer rows.
+        whole = [result for result in results if result.spec.role == "replicate"] or results
+        last = max(whole, key=lambda result: result.circumstances.at)
         where = last.circumstances
         return cls(
             folder=str(folder),

@@ -93,6 +93,7 @@ def build_comparison(
     request: CurveSpec,
     groups: Mapping[str, Replicates],
     n_trained: Mapping[str, int],
+    n_frozen: Mapping[str, int | None],
     line_search: Sequence[TriedFor],
     cost: CurveCost,
     runs: RunCounts,
@@ -103,13 +104,14 @@ def build_comparison(
         request: what was asked.
         groups: the runs of each strategy.
         n_trained: in how many layers each trains something.
+        n_frozen: how many layers each freezes from the bottom, where it is a depth.
         line_search: what was tried to choose rates.
         cost: what it took.
         runs: how the runs came to be.
     """
     full = groups.get("full")
     frame = make_frame(request.protocol, groups, full)
-    points = {name: make_point(_depth_of(group), group, frame) for name, group in groups.items()}
+    points = {name: make_point(n_frozen[name], group, frame) for name, group in groups.items()}
     comparison = Comparison(
         model=request.model,
         task=request.task.name,
@@ -142,11 +144,6 @@ def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:
         ProbePoint(depth=depth, mean=stats.mean(values), ci=stats.t_interval(values), scores=tuple(values))
         for depth, values in sorted(scores.items())
     )
-
-
-def _depth_of(group: Replicates) -> int | None:
-    finished = group.finished()
-    return finished[0].plan.n_frozen if finished else None
 
 
 def _strategy_point(name: str, point: Point, others: Iterable[Point]) -> StrategyPoint:
@@ -188,6 +185,11 @@ def _cautions(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) ->
     elif not any(point.ratio is not None for point in comparison.strategies):
         yield "ratios are not given: the full model's mean is not above 0"
     yield from _of_rates(comparison)
+    if comparison.cost.prefix_seconds:
+        yield (
+            "times leave out what is computed of frozen layers, once for all runs: "
+            f"{comparison.cost.prefix_seconds:.2g} s in all"
+        )
     if any(0 < len(point.seeds) < stats.MIN_SEEDS for point in comparison.strategies):
         yield f"fewer than {stats.MIN_SEEDS} seeds, hence no intervals"
     yield "intervals are pointwise: each holds on its own; with many strategies the best is partly lucky"

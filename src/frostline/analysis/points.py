@@ -73,7 +73,7 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
     _check_comparable(protocol, [group.specs[0] for group in groups.values()])
     results = [result for group in groups.values() for result in group.finished()]
     if not results:
-        raise FrostlineError("every run of the curve crashed, so there is nothing to draw; see the errors of the runs")
+        raise FrostlineError("every run crashed, so there is nothing to draw; see the errors of the runs")
     _check_same_data(results)
     metric = results[0].spec.task.metric
     if metric is None:

@@ -154,6 +154,7 @@ def compare(
         Literal["paper", "tuned"] | None,
         flag("--protocol", said="`tuned` (default): a rate for each strategy; `paper`: the full model's for all"),
     ] = None,
+    frozen_dropout: flags.FrozenDropout = False,
     no_cache: flags.NoCache = False,
     cache_dtype: flags.CacheDtype = None,
     cache_max_gb: flags.CacheMaxGb = None,

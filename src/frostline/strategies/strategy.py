@@ -90,7 +90,9 @@ def read_number(argument: str, least: int) -> int:
 def check_layers(strategy: Strategy, given: int, n_layers: int, *, least: int = 0) -> None:
     """Raises where a strategy names a layer, or a number of layers, that the model has not."""
     if not least <= given <= n_layers:
+        before, _, after = strategy.name.rpartition(str(given))
+        nearest = f"{before}{min(max(given, least), n_layers)}{after}"
         raise UsageError(
             f"strategy {strategy.name!r}: the model has {n_layers} layers; write {strategy.forms} with {least} to "
-            f"{n_layers}. Did you mean {strategy.name.replace(str(given), str(min(max(given, least), n_layers)))!r}?"
+            f"{n_layers}. Did you mean {nearest!r}?"
         )

@@ -1,0 +1,168 @@
+"""Every strategy keeps the promises that all share, on five families; and each promise can be broken."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from frostline import conformance, strategies
+from frostline.batches import Batch, Encoded
+from frostline.conformance import Trial, check_strategy, make_trial_spec, run_trial
+from frostline.errors import UsageError
+from frostline.prefix import States
+from frostline.records import Plan
+from frostline.run import Runner
+from frostline.stack import Stack
+from frostline.stack.additions import Bottleneck
+from frostline.stack.readers import LinearReader
+from frostline.strategies import Freeze
+from frostline.testing import Family
+
+FAMILIES: tuple[Family, ...] = ("bert", "roberta", "xlnet", "gpt2", "llama")
+NAMES = (
+    "full", "freeze:0", "freeze:2", "freeze:+1", "layers:1+3", "reinit:1", "transfer:1", "lora:2", "lora:2@1",
+    "adapter:2", "bitfit", "norms", "features", "features:bilstm", "gradual",
+)  # fmt: skip
+REFUSED = {
+    ("xlnet", "lora:2"): "no projections to query and value",
+    ("xlnet", "lora:2@1"): "no projections to query and value",
+    ("xlnet", "adapter:2"): "adapter has no place",
+    ("llama", "bitfit"): "have no biases",
+}
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An LSTM of 768 takes a tiny model's run from a second to twenty."""
+    monkeypatch.setattr("frostline.stack.readers.HIDDEN", 8)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Family, Path]:
+    """A family, and the folder of its tiny model."""
+    return request.param, tmp_path_factory.mktemp(request.param)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_promises_are_kept(name: str, place: tuple[Family, Path]) -> None:
+    family, folder = place
+    if (family, name) in REFUSED:
+        with pytest.raises(UsageError, match=REFUSED[family, name]):
+            check_strategy(name, family, folder)
+    else:
+        check_strategy(name, family, folder)
+
+
+def test_no_strategy_is_left_out() -> None:
+    tried = {type(strategies.parse(name)) for name in NAMES}
+    known = {kind for kind in strategies.Strategy.__subclasses__() if kind.__module__.startswith("frostline.")}
+    assert known <= tried | {type(strategies.parse("freeze:+1"))}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tiny BERT is."""
+    return tmp_path_factory.mktemp("bert")
+
+
+@pytest.fixture
+def trial(folder: Path) -> Trial:
+    """A short run with cached states."""
+    return run_trial(make_trial_spec("freeze:2", "bert", folder))
+
+
+class TestTeeth:
+    """What is broken on purpose is found."""
+
+    def test_a_frozen_weight_that_moved(self, trial: Trial) -> None:
+        with torch.no_grad():
+            dict(trial.stack.model.named_parameters())["bert.encoder.layer.0.output.dense.weight"][0, 0] += 1
+        with pytest.raises(AssertionError, match="keep every bit"):
+            conformance.check_untrained(trial)
+
+    def test_nothing_that_moved(self, trial: Trial) -> None:
+        stack, _ = Runner(max_cache_bytes=0).begin(trial.spec)
+        with pytest.raises(AssertionError, match="something trains"):
+            conformance.check_untrained(dataclasses.replace(trial, stack=stack))
+
+    def test_a_run_that_differs_from_itself(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("frostline.run.seed_for", lambda *_: int(torch.randint(2**31, ())))
+        with pytest.raises(AssertionError, match="same seed"):
+            conformance.check_repeats(trial)
+
+    def test_a_seed_that_does_not_matter(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in ("run", "prepare"):
+            monkeypatch.setattr(f"frostline.{module}.seed_for", lambda *_: 0)
+        with pytest.raises(AssertionError, match="other outputs"):
+            conformance.check_repeats(run_trial(trial.spec))
+
+    def test_states_of_other_rows(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        of = States.of
+
+        def swapped(states: States, batch: Batch, encoded: Encoded) -> Tensor:
+            return of(states, batch, encoded).flip(0)
+
+        monkeypatch.setattr(States, "of", swapped)
+        with pytest.raises(AssertionError, match="cached and uncached"):
+            conformance.check_cache(run_trial(make_trial_spec("freeze:2", "bert", folder)))
+
+    def test_a_part_lost_in_saving(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        adapted = run_trial(make_trial_spec("adapter:2", "bert", folder).replace(learning_rate=0.3))
+        fitted = run_trial(make_trial_spec("features", "bert", folder))
+        monkeypatch.setattr(Bottleneck, "forward", lambda _, state: state)
+        with pytest.raises(AssertionError, match="predicts the same"):
+            conformance.check_saved(adapted, tmp_path / "adapted")
+        monkeypatch.setattr(LinearReader, "depths", property(lambda _: (1,)))
+        fitted.stack.reader.chosen[0] = 3  # type: ignore[union-attr, operator]
+        with pytest.raises(AssertionError, match="predicts the same"):
+            conformance.check_saved(fitted, tmp_path / "fitted")
+
+    def test_a_plan_that_changes(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+        depths = iter(range(10))
+        plan = Freeze.plan
+        monkeypatch.setattr(Freeze, "plan", lambda self, stack: plan(Freeze(min(self.n_frozen, next(depths))), stack))
+        with pytest.raises(AssertionError, match="the same twice"):
+            conformance.check_plan(trial.spec)
+
+    def test_a_plan_that_touches_a_weight(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan = Freeze.plan
+
+        def touching(self: Freeze, stack: Stack) -> Plan:
+            with torch.no_grad():
+                next(iter(stack.model.parameters())).view(-1)[0] += 1
+            return plan(self, stack)
+
+        monkeypatch.setattr(Freeze, "plan", touching)
+        with pytest.raises(AssertionError, match="touches no weight"):
+            conformance.check_plan(trial.spec)
+
+
+def test_gradual_unfreezing_goes_from_the_top_to_everything(folder: Path) -> None:
+    stack, plan = Runner(max_cache_bytes=0).begin(make_trial_spec("gradual", "bert", folder))
+    assert [phase.cached_layers for phase in plan.phases] == [3, 2, 1, None]
+    assert plan.phases[-1].trained == stack.all_parameters
+    by_epochs: dict[int, Sequence[int | None]] = {
+        n: [plan.phase_at(epoch, n).cached_layers for epoch in range(1, n + 1)] for n in (1, 2, 3, 4, 6)
+    }
+    assert by_epochs == {
+        1: [None],
+        2: [2, None],
+        3: [2, 1, None],
+        4: [3, 2, 1, None],
+        6: [3, 2, 2, 1, None, None],
+    }
+
+
+def test_what_joins_late_has_not_moved_before(folder: Path) -> None:
+    """Of two epochs the first trains the top half: what is below starts its descent in the second."""
+    spec = make_trial_spec("gradual", "bert", folder).replace(epochs=2)
+    early, late = run_trial(spec.replace(strategy="freeze:2", epochs=2)), run_trial(spec)
+    first = [trial.result.epochs[0].train_loss for trial in (early, late)]
+    assert first[0] == pytest.approx(first[1], abs=1e-6), "the first epoch is that of half the layers frozen"
+    assert np.abs(early.outputs - late.outputs).max() > conformance.FAR, "the second is not"

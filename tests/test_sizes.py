@@ -1,0 +1,93 @@
+"""Curves at several numbers of training rows: nested subsets, equal epochs or steps, one page with a heat map."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import frostline as public
+from commands import Finished, Toy, check_one_line, frostline, runs_in
+from frostline import tasks
+from frostline.asked import CurveSpec
+from frostline.cli import main
+from frostline.sizes import requests
+
+SIZES = (16, 32, 64)
+SETTINGS = ("--seeds", "2", "--lr", "1e-2", "--epochs", "1", "--batch-size", "8", "--frozen", "2,3", "--json")
+
+
+@pytest.fixture(scope="module")
+def grid(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A curve at three sizes."""
+    sizes = ",".join(map(str, reversed(SIZES)))
+    task = (str(toy.model), str(toy.train), "--dev", str(toy.dev), "--train-sizes", sizes)
+    return frostline("curve", *task, *SETTINGS, out=tmp_path_factory.mktemp("sizes") / "out")
+
+
+def test_there_is_a_curve_for_every_size(grid: Finished) -> None:
+    assert grid.code == 0, grid.stderr
+    found = grid.json
+    assert found["equal"] == "epochs"
+    assert [sized["train_size"] for sized in found["train_sizes"]] == list(SIZES)
+    for sized in found["train_sizes"]:
+        points = [sized["curve"]["full"], *sized["curve"]["points"]]
+        assert [point["n_frozen"] for point in points] == [None, 2, 3]
+        assert all(len(point["train_scores"]) == 2 for point in points), "training scores beside dev scores"
+    assert json.loads((grid.out / "grid.json").read_text()) == found
+    assert len(runs_in(grid.out)) == len(SIZES) * 3 * 2
+    assert "Training rows" in (grid.out / "report.html").read_text()
+
+
+def test_a_report_of_the_folder_has_the_heat_map_too(grid: Finished, tmp_path: Path) -> None:
+    assert main(["report", str(grid.out), "--format", "html", "--to", str(tmp_path)]) == 0
+    assert "Training rows" in (tmp_path / "report.html").read_text()
+
+
+def test_subsets_are_nested_and_stratified(toy: Toy) -> None:
+    spec = tasks.parse(str(toy.train), dev=str(toy.dev))
+    loaded = [tasks.load(tasks.resolve(spec.replace(max_train=size))).train for size in SIZES]
+    ids = [set(rows.ids.tolist()) for rows in loaded]
+    assert ids[0] < ids[1] < ids[2]
+    for rows in loaded:
+        assert abs(float(np.mean(rows.labels)) - 0.5) <= 0.5 / len(rows)
+
+
+def test_steps_can_be_held_equal(toy: Toy) -> None:
+    request = CurveSpec(model=str(toy.model), task=tasks.parse(str(toy.train)), epochs=2, batch_size=8)
+    by_epochs = {size: one.epochs for size, one in requests(request, SIZES, "epochs")}
+    by_steps = {size: one.epochs for size, one in requests(request, SIZES, "steps")}
+    assert by_epochs == {16: 2, 32: 2, 64: 2}
+    assert by_steps == {16: 8, 32: 4, 64: 2}, "as many steps as at the largest"
+    assert [one.task.max_train for _, one in requests(request, SIZES, "steps")] == list(SIZES)
+
+
+def test_from_python(grid: Finished, toy: Toy, tmp_path: Path) -> None:
+    found = public.grid(
+        toy.model, toy.train, dev=str(toy.dev), train_sizes=SIZES, out=grid.out, seeds=2, lr=1e-2, epochs=1,
+        batch_size=8, frozen="2,3", rerun="never",
+    )  # fmt: skip
+    assert [sized.train_size for sized in found.train_sizes] == list(SIZES)
+    assert found.report(tmp_path / "page.html").is_file()
+    with pytest.raises(public.UsageError, match=r"call frostline\.grid"):
+        public.curve(toy.model, toy.train, train_sizes=SIZES, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--train-sizes", "0,16"), ("train sizes are 0, 16",)),
+        (("--train-sizes", "16,16"), ("each once",)),
+        (("--train-sizes", "a"), ("train sizes is 'a'",)),
+        (("--train-sizes", "16", "--max-train", "8"), ("max_train and train sizes are both given",)),
+        (("--equal", "steps"), ("--equal is for --train-sizes",)),
+        (("--train-sizes", "16", "--dry-run"), ("--dry-run is for one curve",)),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    flags: tuple[str, ...], words: tuple[str, ...], toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"))
+    check_one_line(main(["curve", *task, *flags]), 2, words, capfd)

@@ -1,0 +1,163 @@
+"""How strategies are written: what is read, what is refused in one line, and what they mean for a model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frostline import strategies
+from frostline.errors import UsageError
+from frostline.strategies import (
+    Adapter,
+    BiLstm,
+    BitFit,
+    Features,
+    Freeze,
+    FreezeRest,
+    Full,
+    Gradual,
+    Layers,
+    Lora,
+    Norms,
+    Reinit,
+    Strategy,
+    Transfer,
+    parse,
+)
+
+WRITTEN: dict[str, Strategy] = {
+    "full": Full(),
+    "freeze:0": Freeze(0),
+    "freeze:12": Freeze(12),
+    "freeze:+3": FreezeRest(3),
+    "layers:1+2+11": Layers(frozenset({1, 2, 11})),
+    "reinit:2": Reinit(2),
+    "transfer:0": Transfer(0),
+    "lora:8": Lora(8),
+    "lora:8@3": Lora(8, 3),
+    "adapter:16": Adapter(16),
+    "bitfit": BitFit(),
+    "norms": Norms(),
+    "features": Features(),
+    "features:logreg": Features("logreg"),
+    "features:ridge": Features("ridge"),
+    "features:bilstm": BiLstm(),
+    "gradual": Gradual(),
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_what_is_written_is_read_and_written_again(text: str) -> None:
+    assert parse(text) == WRITTEN[text]
+    assert parse(text).name == text
+    assert parse(f" {text} ") == WRITTEN[text]
+
+
+def test_a_range_of_layers() -> None:
+    assert parse("layers:1-2+11") == Layers(frozenset({1, 2, 11}))
+    assert parse("layers:1-2+11").name == "layers:1+2+11"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lorra:8", ("unknown strategy 'lorra:8'", "lora:R", "freeze:N", "Did you mean 'lora'?")),
+        ("", ("unknown strategy ''", "known: full")),
+        ("lora:-1", ("'lora:-1' wants a whole number from 1", "lora:R@N", "Did you mean 'lora:8'?")),
+        ("lora:0", ("whole number from 1",)),
+        ("lora", ("'lora' wants a whole number from 1",)),
+        ("lora:8@", ("whole number from 0",)),
+        ("lora:8@-1", ("whole number from 0",)),
+        ("lora:8.5", ("whole number",)),
+        ("layers:", ("'layers:' has nothing behind its colon", "layers:1-2+11", "Did you mean 'layers:1-2+6'?")),
+        ("layers", ("names no layer",)),
+        ("layers:0", ("counted from 1", "'0' is none")),
+        ("layers:3-1", ("the lower one first", "'3-1' is none")),
+        ("layers:1+", ("'' is none",)),
+        ("layers:1-99999", ("'1-99999' is none",)),
+        ("freeze:x", ("'freeze:x' wants a whole number from 0", "freeze:+N")),
+        ("freeze", ("whole number from 0",)),
+        ("freeze:٣", ("whole number",)),
+        ("full:3", ("'full:3' takes nothing behind its name; write full",)),
+        ("bitfit:1", ("takes nothing behind its name",)),
+        ("features:svm", ("wants logreg, ridge or bilstm",)),
+        ("adapter:0", ("whole number from 1",)),
+        ("reinit:", ("nothing behind its colon",)),
+        ("Full", ("unknown strategy 'Full'",)),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(text: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse(text)
+    said = str(raised.value)
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+@given(st.one_of(st.text(), st.from_regex(r"(freeze|layers|lora|reinit|features):[-+@0-9a-z]*", fullmatch=True)))
+def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
+    try:
+        strategy = parse(text)
+    except UsageError:
+        return
+    assert parse(strategy.name) == strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("freeze:+2", "freeze:4"),
+        ("freeze:+0", "freeze:6"),
+        ("layers:5+6", "freeze:4"),
+        ("layers:1-6", "freeze:0"),
+        ("layers:1+6", "layers:1+6"),
+        ("features", "features:logreg"),
+        ("lora:8@0", "lora:8"),
+    ],
+)
+def test_each_has_one_way_of_writing_for_a_model(text: str, meant: str) -> None:
+    assert parse(text).settled(6, "classification").name == meant
+
+
+def test_features_go_by_the_kind_of_task() -> None:
+    assert parse("features").settled(6, "regression").name == "features:ridge"
+    with pytest.raises(UsageError, match="'features:logreg' is not for regression; write features, or features:ridge"):
+        parse("features:logreg").settled(6, "regression")
+    with pytest.raises(UsageError, match="'features:ridge' is not for classification"):
+        parse("features:ridge").settled(6, "classification")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("freeze:99", ("'freeze:99': the model has 6 layers", "0 to 6", "Did you mean 'freeze:6'?")),
+        ("freeze:+99", ("Did you mean 'freeze:+6'?",)),
+        ("reinit:7", ("Did you mean 'reinit:6'?",)),
+        ("transfer:7", ("the model has 6 layers",)),
+        ("lora:8@7", ("the model has 6 layers", "Did you mean 'lora:8@6'?")),
+        ("lora:8@8", ("Did you mean 'lora:8@6'?",)),
+        ("layers:1+7", ("no layer 7", "1 to 6")),
+    ],
+)
+def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse(text).settled(6, "classification")
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_the_numbers_of_layers_add_up(text: str) -> None:
+    strategy = parse(text)
+    n_layers = 12
+    assert 0 <= strategy.n_below(n_layers) <= n_layers
+    assert 0 <= strategy.n_trained(n_layers) <= n_layers - strategy.n_below(n_layers)
+    assert strategy.may_keep(n_layers) or strategy.n_below(n_layers) == 0
+
+
+def test_examples_can_be_read() -> None:
+    for kind in {type(strategy) for strategy in WRITTEN.values()}:
+        assert parse(kind.example).forms
+        assert kind.forms in strategies.forms() or kind in (FreezeRest, BiLstm)
