@@ -44,7 +44,7 @@ def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
     told: list[Chapter | ComparisonChapter] = []
     told += _different([made for request in store.requests("curve") if (made := curve_chapter(store, request))])
     told += _last_search(store)
-    told += [made for request in store.comparisons() if (made := comparison_chapter(store, request)) is not None]
+    told += [found for request in store.comparisons() if (found := comparison_chapter(store, request)) is not None]
     if not told:
         raise UsageError(
             f"{folder} holds no finished curve yet; `frostline curve`, `find` or `compare` with --out {folder} goes on"
