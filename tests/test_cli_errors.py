@@ -257,7 +257,7 @@ def test_a_fault_of_ours_has_a_traceback_and_says_where_to_go(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(commands, "_print_json", fail)
+    monkeypatch.setattr(commands, "print_json", fail)
     assert main(["tasks", "--json"]) == 1
     said = capfd.readouterr().err
     assert "ZeroDivisionError: ours" in said

@@ -95,8 +95,8 @@ def disturbances(toy: Toy, out: Path) -> list[Disturbance]:
     unit = interrupted.waited
     moments = [
         Moment(n_runs=0, delay=rng.uniform(0, 0.9 * unit)),
-        Moment(n_runs=int(rng.integers(1, 3)), delay=rng.uniform(0, 0.05 * unit)),
-        Moment(n_runs=int(rng.integers(1, 3)), delay=rng.uniform(0, 0.05 * unit)),
+        Moment(n_runs=int(rng.integers(1, 3)), delay=rng.uniform(0, 0.02 * unit)),
+        Moment(n_runs=int(rng.integers(1, 3)), delay=rng.uniform(0, 0.02 * unit)),
     ]
     killed = [
         disturb(toy, out, signal.SIGKILL, moment, n_workers=1 + place % 2) for place, moment in enumerate(moments)

@@ -116,7 +116,7 @@ def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
     assert workers_of(os.getpid()) == before, "a run that raises does not cost its process"
     for asked, error, place in (
         (diverges, "DivergedError: the training loss became nan", "in _mean_loss"),
-        (impossible, "UsageError: n_frozen is 99", "in plan"),
+        (impossible, "UsageError: strategy 'freeze:99': the model has 3 layers", "in plan"),
     ):
         crash = found[asked.key]
         assert isinstance(crash, Crash)

@@ -38,7 +38,9 @@ def test_there_is_a_curve_for_every_size(grid: Finished) -> None:
         assert all(len(point["train_scores"]) == 2 for point in points), "training scores beside dev scores"
     assert json.loads((grid.out / "grid.json").read_text()) == found
     assert len(runs_in(grid.out)) == len(SIZES) * 3 * 2
-    assert "Training rows" in (grid.out / "report.html").read_text()
+    page = (grid.out / "report.html").read_text()
+    assert "Training rows" in page
+    assert all(f"({size} rows)" in page for size in SIZES), "curves are told apart by their rows"
 
 
 def test_a_report_of_the_folder_has_the_heat_map_too(grid: Finished, tmp_path: Path) -> None:

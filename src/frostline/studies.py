@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from frostline.analysis import Chapter, Comparison, ComparisonChapter, Curve, Finding, Grid
+from frostline.report.chapters import AnyChapter
 from frostline.report.files import write_report
 from frostline.serial import Record
 
-AnyChapter = Chapter | ComparisonChapter
 AnyStudy = TypeVar("AnyStudy", bound=Record)
 
 

@@ -143,14 +143,19 @@ class Chapter(Record):
 
 
 def told_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
-    """The chapters, those of one task and model numbered by the name of the model."""
+    """The chapters, those of one task and model with their training rows, or else a number, behind the model's name."""
     names = [(chapter.curve.task, chapter.curve.model) for chapter in chapters]
-    return [
-        chapter.replace(curve=chapter.curve.replace(model=f"{name[1]} ({names[:at].count(name) + 1})"))
-        if names.count(name) > 1
-        else chapter
-        for at, (chapter, name) in enumerate(zip(chapters, names, strict=True))
-    ]
+    apart = []
+    for at, (chapter, name) in enumerate(zip(chapters, names, strict=True)):
+        alike = [other for other, its in zip(chapters, names, strict=True) if its == name]
+        rows = [None if other.provenance is None else other.provenance.n_train for other in alike]
+        if len(alike) > 1:
+            number = names[:at].count(name)
+            is_by_rows = None not in rows and len(set(rows)) == len(rows)
+            suffix = f"{rows[number]:,} rows" if is_by_rows else str(number + 1)
+            chapter = chapter.replace(curve=chapter.curve.replace(model=f"{name[1]} ({suffix})"))
+        apart.append(chapter)
+    return apart
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ _COST = (
 )
 _LEARNING = "Mean score on dev after each epoch, of the replicates of each depth."
 _PROBES = (
-    "Squares: a linear fit to the state after so many layers, nothing trained and nothing above it used; "
-    "what lies between is what training the layers above is worth."
+    "Squares: a linear fit to the state after so many layers, nothing trained and nothing above it used. Where they "
+    "are above the dots, the layers above are trained too little."
 )
 
 
