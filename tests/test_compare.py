@@ -185,6 +185,23 @@ def test_a_family_that_has_not_what_it_takes(toy: Toy, tmp_path: Path, capfd: py
     check_one_line(main(["compare", *task, "--strategies", "full,bitfit"]), 2, words, capfd)
 
 
+def test_train_refuses_what_the_model_has_not(toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    llama = make_model(tmp_path / "llama", "llama", n_layers=2)
+    task = (str(llama), str(toy.train), "--out", str(tmp_path / "out"), "--save", str(tmp_path / "saved"))
+    code = main(["train", *task, "--strategy", "bitfit"])
+    assert code == 2
+    assert "have no biases" in capfd.readouterr().err
+
+
+def test_features_that_would_be_too_large_are_refused(
+    toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"), "--cache-max-gb", "1e-6")
+    code = main(["compare", *task, "--strategies", "features"])
+    assert code == 2
+    assert "more than --cache-max-gb 1e-06; give fewer rows" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("wrong", ["frozen", "keep", "scale"])
 def test_settings_of_a_curve_are_refused(wrong: str, toy: Toy, tmp_path: Path) -> None:
     given: dict[str, Any] = {wrong: 1}

@@ -127,9 +127,19 @@ def test_under_the_papers_protocol_it_says_what_that_does() -> None:
     tried = tuple(TriedFor(name="full", learning_rate=rate, score=0.9) for rate in (1e-5, 2e-5))
     groups = {name: make_group(name, scores) for name, scores in SCORES.items()}
     found = compared(groups, "paper", tried)
-    (said,) = [warning for warning in found.warnings if warning.startswith("protocol paper")]
-    assert "freeze:2, lora:8 trained at the full model's rate" in said
-    assert not any(w.startswith("protocol paper") for w in compared(groups, "tuned", tried).warnings)
+    (said,) = [warning for warning in found.warnings if "trained at" in warning]
+    assert said.startswith("freeze:2, lora:8 trained at the full model's rate")
+    assert not any("trained at" in warning for warning in compared(groups, "tuned", tried).warnings)
+    (given,) = [warning for warning in compared(groups, "tuned").warnings if "trained at" in warning]
+    assert "one rate that was given" in given
+
+
+def test_what_is_null_has_a_reason() -> None:
+    at_chance = of_scores({"full": (0.5, 0.5, 0.5), "lora:8": SCORES["lora:8"]})
+    assert any("ratio_above_chance is not given" in warning for warning in at_chance.warnings)
+    crashed = of_scores({"full": (None, None, None), "lora:8": SCORES["lora:8"]})
+    assert any("no run of full finished" in warning for warning in crashed.warnings)
+    assert not any("not above 0" in warning for warning in crashed.warnings)
 
 
 def test_a_rate_at_the_end_of_the_line_is_told() -> None:

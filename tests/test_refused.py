@@ -51,7 +51,13 @@ def test_no_depth_is_refused_with_the_reason_and_full_trains(
     model, task = str(_model(tmp_path / family, family)), str(make_task(tmp_path / "task.csv", n_rows=24))
     saved, out = tmp_path / "saved", str(tmp_path / "out")
     train = ("train", model, task, "--lr", "1e-3", "--epochs", "1", "--out", out, "--save", str(saved))
-    for command in (("curve", model, task, "--out", out), ("layers", model), (*train, "--frozen", "1")):
+    for command in (
+        ("curve", model, task, "--out", out),
+        ("layers", model),
+        (*train, "--frozen", "1"),
+        ("compare", model, task, "--out", out, "--strategies", "full,features"),
+        (*train, "--strategy", "bitfit"),
+    ):
         assert main(command) == 2
         said = capfd.readouterr().err
         assert said.count("\n") == 1

@@ -63,6 +63,8 @@ def test_steps_can_be_held_equal(toy: Toy) -> None:
     by_steps = {size: one.epochs for size, one in requests(request, SIZES, "steps")}
     assert by_epochs == {16: 2, 32: 2, 64: 2}
     assert by_steps == {16: 8, 32: 4, 64: 2}, "as many steps as at the largest"
+    uneven = {size: one.epochs for size, one in requests(request.replace(batch_size=16), (20, 64), "steps")}
+    assert uneven == {20: 4, 64: 2}, "20 rows are two steps of 16"
     assert [one.task.max_train for _, one in requests(request, SIZES, "steps")] == list(SIZES)
 
 
@@ -83,6 +85,7 @@ def test_from_python(grid: Finished, toy: Toy, tmp_path: Path) -> None:
         (("--train-sizes", "0,16"), ("train sizes are 0, 16",)),
         (("--train-sizes", "16,16"), ("each once",)),
         (("--train-sizes", "a"), ("train sizes is 'a'",)),
+        (("--train-sizes", "16,5000"), ("train size 5000: there are",)),
         (("--train-sizes", "16", "--max-train", "8"), ("max_train and train sizes are both given",)),
         (("--equal", "steps"), ("--equal is for --train-sizes",)),
         (("--train-sizes", "16", "--dry-run"), ("--dry-run is for one curve",)),

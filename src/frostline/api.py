@@ -12,7 +12,7 @@ from rich.console import Console
 from frostline import atomic
 from frostline.analysis import Chapter, build_grid
 from frostline.asked import CurveSpec
-from frostline.comparing import check_strategies, plan_lines, run_compare
+from frostline.comparing import check_plan, check_strategies, plan_lines, run_compare
 from frostline.config import train_config
 from frostline.errors import UsageError, check_between, check_choice
 from frostline.estimate import Estimate, estimate
@@ -154,6 +154,7 @@ def find(
         progress: who is told how it gets on; standard error by default.
         settings: the command's flags by their names: `keep=0.9`, `scale`, `out`, `seeds=5`, ….
     """
+    _check_no_probe(settings)
     goal = Goal(confidence=read_number("confidence", confidence), budget=read_number_or_none("budget", budget))
     request, options = make_request(model, task, settings)
     folder = None if save is None else read_folder("save", save)
@@ -200,6 +201,7 @@ def train(
     """
     if settings.get("seeds") is not None:
         settings["seeds"] = read_one_seed(without_numpy(settings["seeds"]))
+    _check_no_probe(settings)
     wanted = _wanted(frozen, strategy)
     if strategy is not None:
         settings = {"protocol": "tuned"} | settings
@@ -214,12 +216,18 @@ def train(
         if isinstance(wanted, Freeze):
             check_between("frozen", wanted.n_frozen, 0, resolved.n_layers)
         settled_for = wanted.settled(resolved.n_layers, opened.data.task.kind)
+        check_plan(opened, settled_for)
         rate = 0.0 if settled_for.rates == "none" else chosen_rate(opened, options, told, settled_for)
         spec = spec_at(resolved, settled_for, rate)
         limit = options.max_cache_bytes
         settled = train_config(opened.resolved, options.out, spec, save=save, max_cache_bytes=limit)
         atomic.write(options.out / "train.yaml", settled)
         return _train_and_save(spec, opened, Runner(limit), told, save)
+
+
+def _check_no_probe(settings: dict[str, Any]) -> None:
+    if settings.get("probe") is not None:
+        raise UsageError("probe is for curves; leave it out")
 
 
 def _wanted(frozen: int | str | None, strategy: str | None) -> Strategy:

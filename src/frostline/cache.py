@@ -185,7 +185,7 @@ class Cache:
                     freed += entry.n_bytes
         return freed
 
-    def make_room(self, shelf: Shelf, sizes: Mapping[int, int], most: int) -> bool:
+    def make_room(self, shelf: Shelf, sizes: Mapping[int, int], most: int, of: Entry | None = None) -> bool:
         """Removes arrays of other depths until arrays of these bytes, by depth, fit below `most`; says whether they do.
 
         Those of the shelf itself go first: what was built from them is there, or about to be. Then the least recently
@@ -195,7 +195,12 @@ class Cache:
         needed = sum(n_bytes + HEADER_BYTES for n_bytes in sizes.values())
         if needed > most:
             return False
-        others = [(other, kept) for other in self.shelves() for kept in other.entries() if kept not in sizes]
+        others = [
+            (other, depth)
+            for other in self.shelves()
+            for depth, kept in other.entries().items()
+            if depth not in sizes or (of is not None and (kept.model, kept.task) != (of.model, of.task))
+        ]
         others.sort(key=lambda other: (other[0] != shelf, other[0].last_used(other[1])))
         for other, kept in others:
             if self.used_bytes() + needed <= most:

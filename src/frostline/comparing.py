@@ -14,11 +14,11 @@ from frostline.live import LivePage
 from frostline.protocols import Programme, flat, of_comparison
 from frostline.records import Plan
 from frostline.report.progress import Progress
-from frostline.resolve import Opened, check, open_comparison
+from frostline.resolve import Opened, check, check_pooled, open_comparison
 from frostline.stack import Stack
 from frostline.stack.load import load_model
 from frostline.stored import comparison_chapter, comparison_chapter_of, comparison_of
-from frostline.strategies import parse
+from frostline.strategies import Full, Strategy, parse
 from frostline.sweep import AllCrashedError, Sweep, SweepOptions, choose_rates, make_executor
 from frostline.trackers import Tracking
 
@@ -37,6 +37,8 @@ def run_compare(
             request, strategies, options.out, max_cache_bytes=limit, check_model=plan_lines
         )
         runs = of_comparison(comparison)
+        if any(strategy.rates == "none" for strategy in runs.wanted.values()):
+            check_pooled(opened, limit)
         for line in plan_lines(opened, comparison):
             progress.note(line)
         settled = compare_config(comparison, options.out, max_cache_bytes=limit)
@@ -76,19 +78,23 @@ def plan_lines(opened: Opened, comparison: ResolvedComparison) -> list[str]:
     """What each strategy will train, before anything does; a UsageError with all that this model cannot."""
     spec, data = opened.resolved.base, opened.data
     stack = Stack(load_model(spec.model, head_seed=0, label_names=data.label_names, pad_token_id=None))
-    said = [
-        f"{name}: {_said(plan, stack, spec.epochs)}" for name, plan in _plans(of_comparison(comparison), stack).items()
-    ]
+    plans = _plans(opened, of_comparison(comparison), stack)
     rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
     return [
         f"{spec.model}: {opened.resolved.n_layers} layers",
         f"{spec.task.name}: {rows}, score: {spec.task.metric}",
-        *said,
+        *(f"{name}: {_said(plan, stack, spec.epochs)}" for name, plan in plans.items()),
         *(f"take care: {notice}" for notice in data.notices),
     ]
 
 
-def _plans(runs: Programme[str], stack: Stack) -> dict[str, Plan]:
+def check_plan(opened: Opened, strategy: Strategy) -> None:
+    """Raises where a strategy is not for the model of a request."""
+    spec, names = opened.resolved.base, opened.data.label_names
+    _planned(opened, strategy, Stack(load_model(spec.model, head_seed=0, label_names=names, pad_token_id=None)))
+
+
+def _plans(opened: Opened, runs: Programme[str], stack: Stack) -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
     faults: list[str] = []
     by_meaning: dict[str, str] = {}
@@ -97,12 +103,18 @@ def _plans(runs: Programme[str], stack: Stack) -> dict[str, Plan]:
             faults.append(f"strategies {other!r} and {name!r} are the same for this model; give one of them")
             continue
         try:
-            plans[name] = strategy.plan(stack)
+            plans[name] = _planned(opened, strategy, stack)
         except UsageError as error:
             faults.append(f"{name}: {error}")
     if faults:
         raise UsageError.together(faults)
     return plans
+
+
+def _planned(opened: Opened, strategy: Strategy, stack: Stack) -> Plan:
+    if strategy != Full():
+        opened.pretrained.check_depth()
+    return strategy.plan(stack)
 
 
 def _said(plan: Plan, stack: Stack, n_epochs: int) -> str:

@@ -13,6 +13,7 @@ from frostline.report import text
 from frostline.resolve import Opened
 from frostline.run import Pace, Runner
 from frostline.serial import Record
+from frostline.strategies import parse
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
@@ -89,6 +90,8 @@ def _at_most(given: int | None) -> int:
 
 
 def _run_seconds(spec: RunSpec, pace: Pace, n_train: int, n_dev: int) -> float:
+    if parse(spec.strategy).rates == "none":  # one fit to all rows
+        return (n_train + n_dev) * pace.row_seconds
     n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
     n_evaluated = spec.epochs * n_dev + min(n_train, 1000)
     return n_steps * pace.step_seconds + n_evaluated * pace.row_seconds

@@ -1,13 +1,15 @@
 """Fits in one go: a regularised linear model on what a layer puts out, where the loop has nothing to descend.
 
-Layer, pooling and strength are chosen on rows held out of train; what was chosen is then fitted to all of train.
+Layer, pooling and strength are chosen on rows held out of train, by score, and within noise of the best by loss; what
+was chosen is then fitted to all of train.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from frostline import metrics, tasks
+from frostline.analysis import row_variance
 from frostline.pooled import Pooled
 from frostline.records import Kind, Probe
 from frostline.stack.readers import POOLINGS
@@ -57,6 +60,15 @@ class Fitted:
     """that one, fitted to all of train"""
 
 
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A fit to a part of train, and what it makes of the held-out rows."""
+
+    probe: Probe
+    loss: float
+    outputs: NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class Fit:
     """What is fitted: the pooled states and labels of train, and those of dev that it is scored on."""
@@ -76,25 +88,26 @@ class Fit:
         """Chooses and fits."""
         with threadpool_limits(self.threads):  # of the linear algebra: its bits depend on them
             kept, held = tasks.hold_out(self.train_labels, self.kind, self.seed)
-            best = [max(self._tried(depth, kept, held), key=_merit)[0] for depth in range(self.train.shape[1])]
-            models = [self._fitted(probe) for probe in best]
-        probes = [self._scored(probe, model) for probe, model in zip(best, models, strict=True)]
-        at = max(range(len(probes)), key=lambda place: probes[place].held_out_score)  # of equals, the lowest
+            labels, depths = self.train_labels[held], range(self.train.shape[1])
+            best = [_best(list(self._tried(depth, kept, held)), self.metric, labels) for depth in depths]
+            models = [self._fitted(tried.probe) for tried in best]
+        probes = [self._scored(tried.probe, model) for tried, model in zip(best, models, strict=True)]
+        at = best.index(_best(best, self.metric, labels))
         return Fitted(tuple(probes), probes[at], models[at])
 
     def outputs(self, fitted: Fitted, features: Pooled) -> NDArray[np.float32]:
         """What the chosen model makes of pooled states, (rows, outputs)."""
         return fitted.model.outputs(features[:, fitted.chosen.depth, POOLINGS.index(fitted.chosen.pooling)])
 
-    def _tried(self, depth: int, kept: NDArray[np.int64], held: NDArray[np.int64]) -> Iterator[tuple[Probe, float]]:
-        """Every pooling and strength of a layer, with its loss on the held-out rows."""
+    def _tried(self, depth: int, kept: NDArray[np.int64], held: NDArray[np.int64]) -> Iterator[_Tried]:
+        """Every pooling and strength of a layer, with what it makes of the held-out rows."""
         for pooling, strength in itertools.product(POOLINGS, STRENGTHS[self.kind]):
             features = self.train[:, depth, POOLINGS.index(pooling)]
             model = fit_linear(features[kept], self.train_labels[kept], self.kind, strength, self.n_outputs)
             outputs, labels = model.outputs(features[held]), self.train_labels[held]
             score = metrics.evaluate(self.metric, labels, outputs)
             probe = Probe(depth=depth, pooling=pooling, strength=strength, held_out_score=score, score=score)
-            yield probe, metrics.mean_loss(labels, outputs)
+            yield _Tried(probe, metrics.mean_loss(labels, outputs), outputs)
 
     def _fitted(self, probe: Probe) -> Linear:
         features = self.train[:, probe.depth, POOLINGS.index(probe.pooling)]
@@ -105,9 +118,12 @@ class Fit:
         return probe.replace(score=metrics.evaluate(self.metric, self.dev_labels, outputs))
 
 
-def _merit(tried: tuple[Probe, float]) -> tuple[float, float]:
-    """The held-out score; of equal ones, the lower loss."""
-    return tried[0].held_out_score, -tried[1]
+def _best(tried: Sequence[_Tried], metric: str, labels: Labels) -> _Tried:
+    """That of the best held-out score; of those within noise of it, that of the lowest loss."""
+    best = max(tried, key=lambda one: one.probe.held_out_score)
+    noise = math.sqrt(row_variance(metric, labels, [best.outputs]))
+    leading = [one for one in tried if one.probe.held_out_score >= best.probe.held_out_score - noise]
+    return min(leading, key=lambda one: one.loss)
 
 
 def fit_linear(features: NDArray[Any], labels: Labels, kind: Kind, strength: float, n_outputs: int) -> Linear:
@@ -121,6 +137,9 @@ def fit_linear(features: NDArray[Any], labels: Labels, kind: Kind, strength: flo
     if kind == "regression":
         ridge = Ridge(alpha=strength).fit(scaled, labels)
         weight, bias = np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)
+    elif len(np.unique(labels)) == 1:  # nothing to tell apart
+        classes = np.unique(labels)
+        weight, bias = _for_classes(np.zeros((1, features.shape[1])), np.zeros(1), classes, n_outputs)
     else:
         logistic = LogisticRegression(C=strength, max_iter=_MOST_STEPS)
         with warnings.catch_warnings():

@@ -49,7 +49,7 @@ def _on_disk(
         with shelf.locked():
             found = _opened(prefixes, shelf, entry.depth, encoded)
             if found is None:
-                if not prefixes.cache.make_room(shelf, {entry.depth: n_bytes}, prefixes.max_bytes):
+                if not prefixes.cache.make_room(shelf, {entry.depth: n_bytes}, prefixes.max_bytes, entry):
                     raise OSError(0, "it has no room for them")
                 with shelf.writing(entry, shape, np.dtype(np.float32), encoded.row_ids) as values, prefixes.timed():
                     _fill(values, stack, encoded)

@@ -245,7 +245,9 @@ class Prefixes:
             return False
         lower = [depth for depth in shelf.entries() if depth < depths[0]]
         below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
-        if not self.cache.make_room(shelf, sizes, self.max_bytes):  # what was opened stays mapped
+        if not self.cache.make_room(
+            shelf, sizes, self.max_bytes, wanted.entry(depths[0])
+        ):  # what was opened stays mapped
             return False
         with contextlib.ExitStack() as writing:
             values = {

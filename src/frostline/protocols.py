@@ -48,7 +48,8 @@ def units(spec: RunSpec, n_layers: int) -> float:
 def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
     """The run of one strategy at one rate, with the first seed."""
     is_cached = resolved.is_cached and strategy.may_keep(resolved.n_layers)
-    dtype = resolved.asked.cache_dtype if is_cached else resolved.base.cache_dtype
+    has_dtype = is_cached and strategy.rates != "none"  # pooled states are always kept as they are
+    dtype = resolved.asked.cache_dtype if has_dtype else resolved.base.cache_dtype
     rate = 0.0 if strategy.rates == "none" else rate
     return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
@@ -80,7 +81,7 @@ class Programme(Generic[Name]):
         Nothing where a single rate was given, and nothing for what has no rate.
         """
         resolved = self.settled
-        if len(resolved.asked.learning_rates) == 1:
+        if len(resolved.asked.learning_rates) == 1 or all(one.rates == "none" for one in self.wanted.values()):
             return {}
         if resolved.asked.protocol == "paper":
             return {None: line_search_specs(resolved)}
@@ -99,9 +100,9 @@ class Programme(Generic[Name]):
             return dict.fromkeys(self.wanted, self.settled.asked.learning_rates[0])
         found = {name: [searched[s.key] for s in specs if s.key in searched] for name, specs in groups.items()}
         best = {name: best_rate(results) for name, results in found.items() if results}
-        if self.settled.asked.protocol == "paper":
-            return dict.fromkeys(self.wanted, best[None]) if None in best else {}
         without = {name: 0.0 for name, strategy in self.wanted.items() if strategy.rates == "none"}
+        if self.settled.asked.protocol == "paper":
+            return dict.fromkeys(self.wanted, best[None]) if None in best else without
         return {name: rate for name in self.wanted if (rate := (without | best).get(name)) is not None}
 
     def replicates(self, rates: Mapping[Name, float]) -> dict[Name, list[RunSpec]]:

@@ -26,6 +26,7 @@ from frostline.keys import key_of
 from frostline.prefix import estimated_bytes
 from frostline.records import Layout, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
+from frostline.stack.readers import POOLINGS
 from frostline.store import FolderIdentity, Store, read_resolved
 from frostline.tasks import TaskData
 
@@ -68,7 +69,7 @@ def open_comparison(
 ) -> tuple[Opened, ResolvedComparison]:
     """Settles the request for a comparison, or finds how it was settled before.
 
-    `check_model` raises where a strategy is not for the model or the task; nothing is written then.
+    `check_model` raises where a strategy is not for the model or the task; no request is written then.
     """
     opened = _open(request, out, max_cache_bytes, needs_depth=False)
     comparison = ResolvedComparison(strategies=tuple(strategies), settled=opened.resolved)
@@ -139,6 +140,17 @@ def _layout(request: CurveSpec, pretrained: Pretrained, device: str) -> Layout:
     if not pretrained.is_packable:
         return "padded"
     return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
+
+
+def check_pooled(opened: Opened, max_cache_bytes: int) -> None:
+    """Raises where the pooled states of all layers would be more than may be kept."""
+    n_rows = len(opened.train) + len(opened.dev)
+    n_bytes = n_rows * (opened.resolved.n_layers + 1) * len(POOLINGS) * opened.pretrained.width * 4
+    if n_bytes > max_cache_bytes > 0:
+        raise UsageError(
+            f"features of {n_rows:,} rows are {n_bytes / 2**30:.1f} GB, more than --cache-max-gb "
+            f"{max_cache_bytes / 2**30:g}; give fewer rows by --max-train, or a larger --cache-max-gb"
+        )
 
 
 def _has_room(n_bytes: int, max_cache_bytes: int) -> bool:

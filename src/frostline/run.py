@@ -118,7 +118,7 @@ class Runner:
         """A run that is ready for its first step: prefix states there, model loaded. What it trains is not kept."""
         with _threads(spec.threads), _flushing(), _seeded(spec):
             run = _begun(spec, self.preparer.prepare(spec), lambda _: None)
-            phase = run.plan.phase_at(1, spec.epochs)
+            phase = run.plan.phase_at((spec.epochs + 1) // 2, spec.epochs)  # where phases differ, one in the middle
             training = run.training_in(phase)
             run.stack.apply(phase.trained)
             run.stack.unmap()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
+from frostline import tasks
 from frostline.analysis import Chapter
 from frostline.asked import CurveSpec
 from frostline.errors import UsageError
@@ -31,7 +33,11 @@ def requests(request: CurveSpec, sizes: Sequence[int], equal: Equal) -> list[tup
     """The request for the curve at each size."""
     if request.task.max_train is not None:
         raise UsageError("max_train and train sizes are both given; the sizes say how many rows train")
+    n_rows = len(tasks.load(tasks.resolve(request.task)).train)
+    if max(sizes) > n_rows:
+        raise UsageError(f"train size {max(sizes)}: there are {n_rows} training rows; give at most so many")
     n_epochs = request.epochs or describe(request.model).epochs
-    largest = max(sizes)
-    passes = {size: n_epochs if equal == "epochs" else round(n_epochs * largest / size) for size in sizes}
+    steps = {size: math.ceil(size / request.batch_size) for size in sizes}  # of one pass
+    largest = max(steps.values())
+    passes = {s: n_epochs if equal == "epochs" else max(1, round(n_epochs * largest / steps[s])) for s in sizes}
     return [(s, request.replace(task=request.task.replace(max_train=s), epochs=passes[s])) for s in sorted(sizes)]

@@ -15,6 +15,7 @@ from frostline.analysis import (
     Curve,
     CurveCost,
     Finding,
+    ProbePoint,
     Provenance,
     Replicates,
     RunCounts,
@@ -147,10 +148,10 @@ def comparison_of(
     `groups` holds the replicates that have ended, by default all; one of them that has no result crashed.
     """
     asked, n_layers = of_comparison(comparison), comparison.settled.n_layers
+    rates = asked.rates(found)
     if groups is None:
-        rates = asked.rates(found)
-        # Where every run that was to choose a rate crashed there is none to be told of but any.
-        groups = asked.replicates({name: rates.get(name, 1.0) for name in asked.wanted})
+        # Where every run that was to choose a rate crashed there is none: 0 stands for it.
+        groups = asked.replicates({name: rates.get(name, 0.0) for name in asked.wanted})
     return build_comparison(
         request=comparison.settled.asked,
         groups=_replicates(groups, found),
@@ -232,16 +233,22 @@ def chapter_of(store: Store, curve: Curve, results: Sequence[RunResult], setting
         runs=tuple(RunLine.of(result) for result in results),
         n_missing=n_missing,
         provenance=Provenance.of(store.folder, settings, results),
-        probes=probe_points(_found(store, probe_specs(results[0].spec, curve.full.seeds)).values()),
+        probes=_probes(store, results[0].spec, curve.full.seeds),
     )
 
 
-def probe_specs(spec: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
+def _probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[ProbePoint, ...]:
+    """What the store has of them, cached or not."""
+    found = [_found(store, probe_specs(spec, seeds, is_cached=is_cached)) for is_cached in (True, False)]
+    return probe_points(max(found, key=len).values())
+
+
+def probe_specs(spec: RunSpec, seeds: Sequence[int], *, is_cached: bool) -> list[RunSpec]:
     """Fits to the features of all layers, one a seed, on the same rows as a run."""
     assert spec.task.kind is not None, "the task of a run is resolved"
     strategy = Features().settled(0, spec.task.kind)
     changes = {"strategy": strategy.name, "learning_rate": 0.0, "role": "replicate", "cache_dtype": "fp32"}
-    return [spec.replace(seed=seed, is_cached=True, **changes) for seed in seeds]
+    return [spec.replace(seed=seed, is_cached=is_cached, **changes) for seed in seeds]
 
 
 def comparison_chapter_of(

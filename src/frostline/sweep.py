@@ -36,7 +36,7 @@ from frostline.protocols import (
 )
 from frostline.records import Crash, EpochRecord, Leg, Paused, RunResult, RunSpec
 from frostline.report.progress import Progress
-from frostline.resolve import Opened, check, default_workers, open_curve, pick_device
+from frostline.resolve import Opened, check, check_pooled, default_workers, open_curve, pick_device
 from frostline.stack.load import count_trained
 from frostline.store import Store
 from frostline.stored import chapter_of, curve_chapter, curve_of, probe_specs
@@ -263,17 +263,21 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
         page = LivePage(options.out, lambda: curve_chapter(opened.store, resolved), progress.note)
         told = (tracking.log, lambda _: page.renew())
         sweep = Sweep(opened.store, executor, progress, resolved.n_layers, options.rerun, told=told)
-        runs, probes = of_curve(resolved), probe_specs(resolved.base, request.seeds) if options.probe else []
+        runs, probes = of_curve(resolved), list[RunSpec]()
+        if options.probe:
+            check_pooled(opened, options.max_cache_bytes)
+            probes = probe_specs(resolved.base, request.seeds, is_cached=resolved.is_cached)
         sweep.announce([*runs.specs(), *probes])
         searched, rates = choose_rates(sweep, runs, functools.partial(_at_leading_rate, runs))
         if None not in rates:
             raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
         results = sweep.run(flat(runs.replicates(rates)))
+        counts = sweep.counts
         sweep.run(probes)
     if not results:
         raise AllCrashedError(f"every run of the curve crashed; the first: {sweep.crashes[0].error}")
     wall_seconds, found = time.monotonic() - began, searched | results
-    curve = curve_of(opened.store, resolved, found, runs=sweep.counts, wall_seconds=wall_seconds)
+    curve = curve_of(opened.store, resolved, found, runs=counts, wall_seconds=wall_seconds)
     return chapter_of(opened.store, curve, list(found.values()), settled)
 
 

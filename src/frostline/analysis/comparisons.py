@@ -180,10 +180,7 @@ def _cautions(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) ->
         if point.n_failed:
             runs = f"{point.n_failed} of {len(point.scores)} runs"
             yield f"{point.name}: {runs} ended at or below chance ({comparison.chance:.4g})"
-    if comparison.strategy("full") is None:
-        yield "differences and ratios are not given: full is not among the strategies"
-    elif not any(point.ratio is not None for point in comparison.strategies):
-        yield "ratios are not given: the full model's mean is not above 0"
+    yield from _of_nulls(comparison)
     yield from _of_rates(comparison)
     if comparison.cost.prefix_seconds:
         yield (
@@ -195,15 +192,31 @@ def _cautions(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) ->
     yield "intervals are pointwise: each holds on its own; with many strategies the best is partly lucky"
 
 
+def _of_nulls(comparison: Comparison) -> Iterator[str]:
+    """Why numbers that are held against the full model are not given."""
+    full = comparison.strategy("full")
+    if full is None:
+        yield "differences and ratios are not given: full is not among the strategies"
+    elif full.mean is None:
+        yield "differences and ratios are not given: no run of full finished"
+    else:
+        said = f"the full model's mean {comparison.metric} is {full.mean:.4g}"
+        if full.ratio is None:
+            yield f"ratio is not given: {said}, not above 0"
+        if full.ratio_above_chance is None:
+            yield f"ratio_above_chance is not given: {said}, not above chance ({comparison.chance:.4g})"
+
+
 def _of_rates(comparison: Comparison) -> Iterator[str]:
     """What the choice of rates does to the strategies."""
-    if comparison.protocol == "paper" and comparison.line_search:
+    if comparison.protocol == "paper" or not comparison.line_search:
         others = [point.name for point in comparison.strategies if point.name != "full" and point.learning_rate]
         if others:
+            whose = "the full model's rate" if comparison.line_search else "one rate that was given"
             yield (
-                f"protocol paper: {', '.join(others)} trained at the full model's rate; updates, biases, adapters and "
-                "heads want far larger ones, so that they are shown below what they can do; --protocol tuned gives "
-                "each its own"
+                f"{', '.join(others)} trained at {whose}; updates, biases, adapters and heads want far larger ones "
+                "than a whole model, so that they may be shown below what they can do; --protocol tuned without --lr "
+                "gives each its own"
             )
     for point in comparison.strategies:
         tried = [one.learning_rate for one in comparison.line_search if one.name == point.name]

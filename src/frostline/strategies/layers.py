@@ -75,4 +75,8 @@ class Layers(Strategy):
         if not self.trained:
             raise UsageError(f"no layer to train is named; to train the head alone, freeze all {n_layers} layers")
         if wrong := sorted(layer for layer in self.trained if not 1 <= layer <= n_layers):
-            raise UsageError(f"no layer {', '.join(map(str, wrong))}; the model's layers are numbered 1 to {n_layers}")
+            kept = [layer for layer in sorted(self.trained) if layer not in wrong] or [n_layers]
+            raise UsageError(
+                f"no layer {', '.join(map(str, wrong))}; the model's layers are numbered 1 to {n_layers}: write "
+                f"{self.forms}. Did you mean 'layers:{'+'.join(map(str, kept))}'?"
+            )
