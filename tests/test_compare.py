@@ -199,7 +199,7 @@ def test_features_that_would_be_too_large_are_refused(
     task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"), "--cache-max-gb", "1e-6")
     code = main(["compare", *task, "--strategies", "features"])
     assert code == 2
-    assert "more than --cache-max-gb 1e-06; give fewer rows" in capfd.readouterr().err
+    assert "give fewer rows by --max-train, or a larger --cache-max-gb" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["frozen", "keep", "scale"])

@@ -260,7 +260,7 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
 def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
     """Draws what a classifier has above its bare model: with a checkpoint's own, all seeds would share one head."""
     with quiet():
-        redraw(model, _head(model), head_seed)
+        redraw(model, _head(model), head_seed, is_pretrained=False)
 
 
 def _head(model: PreTrainedModel) -> set[str]:
