@@ -12,7 +12,7 @@ from rich.console import Console
 from frostline import atomic
 from frostline.analysis import Chapter, build_grid
 from frostline.asked import CurveSpec
-from frostline.comparing import check_plan, check_strategies, plan_lines, run_compare
+from frostline.comparing import check_plan, check_strategies, opened_comparison, run_compare
 from frostline.config import train_config
 from frostline.errors import UsageError, check_between, check_choice
 from frostline.estimate import Estimate, estimate
@@ -21,7 +21,7 @@ from frostline.protocols import of_comparison, of_curve, spec_at, spec_at_depth,
 from frostline.records import RunResult, RunSpec
 from frostline.report.files import write_comparison, write_curve, write_report
 from frostline.report.progress import Progress, make_progress
-from frostline.resolve import Opened, open_comparison, open_curve
+from frostline.resolve import Opened, open_curve
 from frostline.run import Runner
 from frostline.search import Goal, run_find
 from frostline.settings import (
@@ -116,9 +116,8 @@ def compare(
 def dry_run_compare(model: Any, task: Any, *, strategies: str | Sequence[str], **settings: Any) -> Estimate:
     """How many runs a comparison still takes, how many minutes and bytes, from a few timed steps."""
     names, request, options = _comparison(model, task, strategies, settings)
-    n_workers, limit = workers(request, options), options.max_cache_bytes
-    opened, comparison = open_comparison(request, names, options.out, max_cache_bytes=limit, check_model=plan_lines)
-    return estimate(opened, of_comparison(comparison), n_workers)
+    opened, comparison, _ = opened_comparison(request, names, options)
+    return estimate(opened, of_comparison(comparison), workers(request, options))
 
 
 def _comparison(

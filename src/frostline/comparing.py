@@ -33,13 +33,9 @@ def run_compare(
     limit = options.max_cache_bytes
     tracking = Tracking(options.trackers, options.out, progress.note)
     with make_executor(request, options) as executor:
-        opened, comparison = open_comparison(
-            request, strategies, options.out, max_cache_bytes=limit, check_model=plan_lines
-        )
+        opened, comparison, lines = opened_comparison(request, strategies, options)
         runs = of_comparison(comparison)
-        if any(strategy.rates == "none" for strategy in runs.wanted.values()):
-            check_pooled(opened, limit)
-        for line in plan_lines(opened, comparison):
+        for line in lines:
             progress.note(line)
         settled = compare_config(comparison, options.out, max_cache_bytes=limit)
         atomic.write(options.out / "compare.yaml", settled)
@@ -54,6 +50,24 @@ def run_compare(
     found = searched | results
     made = comparison_of(comparison, found, runs=sweep.counts, wall_seconds=time.monotonic() - began)
     return comparison_chapter_of(opened.store, made, list(found.values()), settled)
+
+
+def opened_comparison(
+    request: CurveSpec, strategies: Sequence[str], options: SweepOptions
+) -> tuple[Opened, ResolvedComparison, list[str]]:
+    """A comparison settled, and what each strategy will train; refused before a request is written."""
+    lines: list[str] = []
+
+    def check_model(opened: Opened, comparison: ResolvedComparison) -> None:
+        lines.extend(plan_lines(opened, comparison))
+        if any(strategy.rates == "none" for strategy in of_comparison(comparison).wanted.values()):
+            check_pooled(opened, options.max_cache_bytes)
+
+    limit = options.max_cache_bytes
+    opened, comparison = open_comparison(
+        request, strategies, options.out, max_cache_bytes=limit, check_model=check_model
+    )
+    return opened, comparison, lines
 
 
 def check_strategies(strategies: Sequence[str]) -> None:

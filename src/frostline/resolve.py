@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from frostline.prefix import estimated_bytes
 from frostline.records import Layout, RunSpec
 from frostline.stack.load import Pretrained, describe, unknown_share
 from frostline.stack.readers import POOLINGS
-from frostline.store import FolderIdentity, Store, read_resolved
+from frostline.store import FolderIdentity, Settled, Store, read_resolved
 from frostline.tasks import TaskData
 
 MOST_UNKNOWN = 0.5
@@ -228,9 +228,6 @@ def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", 
     if not there[asked]:
         raise UsageError(f"device {asked!r} is not there; there is: {', '.join(name for name in there if there[name])}")
     return asked
-
-
-Settled = TypeVar("Settled", ResolvedCurve, ResolvedComparison)
 
 
 def _kept(path: Path, settled: Settled) -> Settled:
