@@ -72,7 +72,8 @@ def disturb(toy: Toy, out: Path, ended_by: signal.Signals, moment: Moment, n_wor
     )
     assert wait_for(lambda: len(run_files(out)) >= n_wanted or process.poll() is not None)
     waited = time.monotonic() - began
-    time.sleep(moment.delay)
+    # Not longer than one run more: a machine that is suddenly faster would leave nothing to disturb.
+    wait_for(lambda: len(run_files(out)) > n_wanted, seconds=moment.delay)
     workers = workers_of(process.pid)
     assert process.poll() is None, "the curve was over before it was disturbed: no teeth"
     os.killpg(process.pid, ended_by)

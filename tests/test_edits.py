@@ -83,7 +83,11 @@ def test_what_is_new_above_the_layers(folder: Path) -> None:
 def test_every_family_can_be_drawn_anew(family: Family) -> None:
     stack = make_stack(family, n_layers=N_LAYERS)
     plan = parse("transfer:1").plan(stack)
+    kept = stack.digest(plan.edits)
+    before = stack.digest(())
     redraw(stack.model, plan.edits, seed=1)
+    assert stack.digest(()) != before
+    assert stack.digest(plan.edits) == kept, "nothing else"
 
 
 def test_the_seed_of_the_head_draws_them(folder: Path) -> None:
