@@ -33,7 +33,8 @@ def test_the_layers_and_the_head_train_and_nothing_else(layers: set[int]) -> Non
 @given(st.sets(st.integers(-2, N_LAYERS + 3), min_size=1).filter(lambda layers: not layers <= {1, 2, 3, 4, 5}))
 def test_layers_that_are_not_there_are_named(layers: set[int]) -> None:
     missing = sorted(layers - {1, 2, 3, 4, 5})
-    said = rf"no layer {', '.join(map(str, missing))}; .* numbered 1 to 5: write layers:.*\. Did you mean 'layers:[1-5+]+'\?$"
+    named = ", ".join(map(str, missing))
+    said = rf"no layer {named}; .* numbered 1 to 5: write layers:.*\. Did you mean 'layers:[1-5+]+'\?$"
     with pytest.raises(UsageError, match=said):
         Layers(frozenset(layers)).plan(STACK)
 
