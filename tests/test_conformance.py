@@ -13,7 +13,7 @@ from torch import Tensor
 
 from frostline import conformance, strategies
 from frostline.batches import Batch, Encoded
-from frostline.conformance import Trial, check_strategy, make_trial_spec, run_trial
+from frostline.conformance import TinyRun, check_strategy, make_tiny_spec, run_tiny
 from frostline.errors import UsageError
 from frostline.prefix import States
 from frostline.records import Plan
@@ -72,35 +72,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def trial(folder: Path) -> Trial:
+def tiny_run(folder: Path) -> TinyRun:
     """A short run with cached states."""
-    return run_trial(make_trial_spec("freeze:2", "bert", folder))
+    return run_tiny(make_tiny_spec("freeze:2", "bert", folder))
 
 
 class TestTeeth:
     """What is broken on purpose is found."""
 
-    def test_a_frozen_weight_that_moved(self, trial: Trial) -> None:
+    def test_a_frozen_weight_that_moved(self, tiny_run: TinyRun) -> None:
         with torch.no_grad():
-            dict(trial.stack.model.named_parameters())["bert.encoder.layer.0.output.dense.weight"][0, 0] += 1
+            dict(tiny_run.stack.model.named_parameters())["bert.encoder.layer.0.output.dense.weight"][0, 0] += 1
         with pytest.raises(AssertionError, match="keep every bit"):
-            conformance.check_untrained(trial)
+            conformance.check_untrained(tiny_run)
 
-    def test_nothing_that_moved(self, trial: Trial) -> None:
-        stack, _ = Runner(max_cache_bytes=0).begin(trial.spec)
+    def test_nothing_that_moved(self, tiny_run: TinyRun) -> None:
+        stack, _ = Runner(max_cache_bytes=0).begin(tiny_run.spec)
         with pytest.raises(AssertionError, match="something trains"):
-            conformance.check_untrained(dataclasses.replace(trial, stack=stack))
+            conformance.check_untrained(dataclasses.replace(tiny_run, stack=stack))
 
-    def test_a_run_that_differs_from_itself(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_that_differs_from_itself(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("frostline.run.seed_for", lambda *_: int(torch.randint(2**31, ())))
         with pytest.raises(AssertionError, match="same seed"):
-            conformance.check_repeats(trial)
+            conformance.check_repeats(tiny_run)
 
-    def test_a_seed_that_does_not_matter(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_seed_that_does_not_matter(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in ("run", "prepare"):
             monkeypatch.setattr(f"frostline.{module}.seed_for", lambda *_: 0)
         with pytest.raises(AssertionError, match="other outputs"):
-            conformance.check_repeats(run_trial(trial.spec))
+            conformance.check_repeats(run_tiny(tiny_run.spec))
 
     def test_states_of_other_rows(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         of = States.of
@@ -110,11 +110,11 @@ class TestTeeth:
 
         monkeypatch.setattr(States, "of", swapped)
         with pytest.raises(AssertionError, match="cached and uncached"):
-            conformance.check_cache(run_trial(make_trial_spec("freeze:2", "bert", folder)))
+            conformance.check_cache(run_tiny(make_tiny_spec("freeze:2", "bert", folder)))
 
     def test_a_part_lost_in_saving(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        adapted = run_trial(make_trial_spec("adapter:2", "bert", folder).replace(learning_rate=0.3))
-        fitted = run_trial(make_trial_spec("features", "bert", folder))
+        adapted = run_tiny(make_tiny_spec("adapter:2", "bert", folder).replace(learning_rate=0.3))
+        fitted = run_tiny(make_tiny_spec("features", "bert", folder))
         monkeypatch.setattr(Bottleneck, "forward", lambda _, state: state)
         with pytest.raises(AssertionError, match="predicts the same"):
             conformance.check_saved(adapted, tmp_path / "adapted")
@@ -123,14 +123,14 @@ class TestTeeth:
         with pytest.raises(AssertionError, match="predicts the same"):
             conformance.check_saved(fitted, tmp_path / "fitted")
 
-    def test_a_plan_that_changes(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_plan_that_changes(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
         depths = iter(range(10))
         plan = Freeze.plan
         monkeypatch.setattr(Freeze, "plan", lambda self, stack: plan(Freeze(min(self.n_frozen, next(depths))), stack))
         with pytest.raises(AssertionError, match="the same twice"):
-            conformance.check_plan(trial.spec)
+            conformance.check_plan(tiny_run.spec)
 
-    def test_a_plan_that_touches_a_weight(self, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_plan_that_touches_a_weight(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
         plan = Freeze.plan
 
         def touching(self: Freeze, stack: Stack) -> Plan:
@@ -140,11 +140,11 @@ class TestTeeth:
 
         monkeypatch.setattr(Freeze, "plan", touching)
         with pytest.raises(AssertionError, match="touches no weight"):
-            conformance.check_plan(trial.spec)
+            conformance.check_plan(tiny_run.spec)
 
 
 def test_gradual_unfreezing_goes_from_the_top_to_everything(folder: Path) -> None:
-    stack, plan = Runner(max_cache_bytes=0).begin(make_trial_spec("gradual", "bert", folder))
+    stack, plan = Runner(max_cache_bytes=0).begin(make_tiny_spec("gradual", "bert", folder))
     assert [phase.cached_layers for phase in plan.phases] == [3, 2, 1, None]
     assert plan.phases[-1].trained == stack.all_parameters
     by_epochs: dict[int, Sequence[int | None]] = {
@@ -161,8 +161,8 @@ def test_gradual_unfreezing_goes_from_the_top_to_everything(folder: Path) -> Non
 
 def test_what_joins_late_has_not_moved_before(folder: Path) -> None:
     """Of two epochs the first trains the top half: what is below starts its descent in the second."""
-    spec = make_trial_spec("gradual", "bert", folder).replace(epochs=2)
-    early, late = run_trial(spec.replace(strategy="freeze:2", epochs=2)), run_trial(spec)
-    first = [trial.result.epochs[0].train_loss for trial in (early, late)]
+    spec = make_tiny_spec("gradual", "bert", folder).replace(epochs=2)
+    early, late = run_tiny(spec.replace(strategy="freeze:2", epochs=2)), run_tiny(spec)
+    first = [tiny_run.result.epochs[0].train_loss for tiny_run in (early, late)]
     assert first[0] == pytest.approx(first[1], abs=1e-6), "the first epoch is that of half the layers frozen"
     assert np.abs(early.outputs - late.outputs).max() > conformance.FAR, "the second is not"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frostline.conformance import N_LAYERS, make_trial_spec
+from frostline.conformance import N_LAYERS, make_tiny_spec
 from frostline.errors import FrostlineError
 from frostline.prepare import load_stack
 from frostline.records import RunSpec
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     place = folder / family
     place.mkdir(exist_ok=True)
-    return make_trial_spec(strategy, family, place)
+    return make_tiny_spec(strategy, family, place)
 
 
 def _weights(spec: RunSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

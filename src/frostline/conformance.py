@@ -32,7 +32,7 @@ FAR = 1e-3
 
 
 @dataclass(frozen=True)
-class Trial:
+class TinyRun:
     """A strategy on a tiny model: its spec, what came of it, and the trained model."""
 
     spec: RunSpec
@@ -50,7 +50,7 @@ class Trial:
         return self.result.predictions.outputs.array()
 
 
-def make_trial_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
+def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     """A short run of a strategy on a tiny model, made in the folder, and a toy task."""
     model, task = folder / "model", folder / "task.csv"
     if not model.is_dir():
@@ -62,21 +62,21 @@ def make_trial_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     return spec.replace(is_cached=settled.may_keep(N_LAYERS))
 
 
-def run_trial(spec: RunSpec) -> Trial:
+def run_tiny(spec: RunSpec) -> TinyRun:
     """A run from nothing: nothing kept by another is used."""
     result, stack = Runner(max_cache_bytes=0).train(spec)
-    return Trial(spec, result, stack)
+    return TinyRun(spec, result, stack)
 
 
 def check_strategy(strategy: str, family: Family, folder: Path) -> None:
     """Raises unless a strategy keeps all promises on a tiny model of a family."""
-    spec = make_trial_spec(strategy, family, folder)
+    spec = make_tiny_spec(strategy, family, folder)
     check_plan(spec)
-    trial = run_trial(spec)
-    check_untrained(trial)
-    check_repeats(trial)
-    check_cache(trial)
-    check_saved(trial, folder / "saved" / spec.key)
+    tiny_run = run_tiny(spec)
+    check_untrained(tiny_run)
+    check_repeats(tiny_run)
+    check_cache(tiny_run)
+    check_saved(tiny_run, folder / "saved" / spec.key)
 
 
 def check_plan(spec: RunSpec) -> None:
@@ -91,42 +91,42 @@ def check_plan(spec: RunSpec) -> None:
     assert not strategy.n_below(N_LAYERS) or depths == {strategy.n_below(N_LAYERS)}, "it says what may be kept"
 
 
-def check_untrained(trial: Trial) -> None:
+def check_untrained(tiny_run: TinyRun) -> None:
     """What the plan does not train keeps every bit; something that it trains moves."""
-    stack, plan = Runner(max_cache_bytes=0).begin(trial.spec)
-    trained = plan.trained(trial.spec.epochs)
-    moved = {name for name, same in _same(stack, trial.stack).items() if not same}
+    stack, plan = Runner(max_cache_bytes=0).begin(tiny_run.spec)
+    trained = plan.trained(tiny_run.spec.epochs)
+    moved = {name for name, same in _same(stack, tiny_run.stack).items() if not same}
     assert moved - {CHOSEN} <= trained, f"untrained parameters keep every bit, but {sorted(moved - trained)[:3]} moved"
     assert moved, "something trains"
     # Weights that get no gradient: the bias of a key moves no softmax, and the like.
     assert len(moved) >= len(trained) / 2, f"what trains moves, but only {len(moved)} of {len(trained)} did"
 
 
-def check_repeats(trial: Trial) -> None:
+def check_repeats(tiny_run: TinyRun) -> None:
     """The same seed gives the same bits, another one others."""
-    again, other = run_trial(trial.spec), run_trial(trial.spec.replace(seed=trial.spec.seed + 1))
-    assert np.array_equal(trial.losses, again.losses), "same seed, same losses"
-    assert np.array_equal(trial.outputs, again.outputs), "same seed, same outputs"
-    if trial.result.plan.fit == "gradient":  # a fit in one go may choose the same from other held-out rows
-        assert np.abs(trial.outputs - other.outputs).max() > FAR, "another seed, other outputs"
+    again, other = run_tiny(tiny_run.spec), run_tiny(tiny_run.spec.replace(seed=tiny_run.spec.seed + 1))
+    assert np.array_equal(tiny_run.losses, again.losses), "same seed, same losses"
+    assert np.array_equal(tiny_run.outputs, again.outputs), "same seed, same outputs"
+    if tiny_run.result.plan.fit == "gradient":  # a fit in one go may choose the same from other held-out rows
+        assert np.abs(tiny_run.outputs - other.outputs).max() > FAR, "another seed, other outputs"
 
 
-def check_cache(trial: Trial) -> None:
+def check_cache(tiny_run: TinyRun) -> None:
     """Training from kept states agrees with computing them in every step."""
-    if not trial.spec.is_cached:
+    if not tiny_run.spec.is_cached:
         return
-    computed = run_trial(trial.spec.replace(is_cached=False))
-    assert np.abs(trial.losses - computed.losses).max() < NEAR, "cached and uncached losses agree"
-    assert np.abs(trial.outputs - computed.outputs).max() < 10 * NEAR, "cached and uncached outputs agree"
+    computed = run_tiny(tiny_run.spec.replace(is_cached=False))
+    assert np.abs(tiny_run.losses - computed.losses).max() < NEAR, "cached and uncached losses agree"
+    assert np.abs(tiny_run.outputs - computed.outputs).max() < 10 * NEAR, "cached and uncached outputs agree"
 
 
-def check_saved(trial: Trial, folder: Path) -> None:
-    """Saving and loading gives the same predictions. The trial's model is of no use afterwards."""
-    tokenizer = load_tokenizer(trial.spec.model)
-    save_model(trial.result, trial.stack, tokenizer, folder)
+def check_saved(tiny_run: TinyRun, folder: Path) -> None:
+    """Saving and loading gives the same predictions. The run's model is of no use afterwards."""
+    tokenizer = load_tokenizer(tiny_run.spec.model)
+    save_model(tiny_run.result, tiny_run.stack, tokenizer, folder)
     model = load_saved(folder, read_manifest(folder))
-    dev = Runner(max_cache_bytes=0).preparer.prepare(trial.spec.replace(strategy="full", is_cached=False)).dev
-    apart = np.abs(predict(Forward(Stack(model)), dev) - trial.outputs).max()
+    dev = Runner(max_cache_bytes=0).preparer.prepare(tiny_run.spec.replace(strategy="full", is_cached=False)).dev
+    apart = np.abs(predict(Forward(Stack(model)), dev) - tiny_run.outputs).max()
     assert apart < 10 * NEAR, f"saved and loaded, it predicts the same; {apart:.2g} apart"
 
 
