@@ -17,13 +17,13 @@ import torch
 
 from bench.workload import MODEL
 from frostline import tasks
-from frostline.batches import encode
-from frostline.evaluate import predict
-from frostline.forward import Forward
-from frostline.pooled import pooled_states
-from frostline.prefix import Origin, Prefixes, Split
-from frostline.stack import Stack
-from frostline.stack.load import load_model, load_tokenizer
+from frostline.model.load import load_model, load_tokenizer
+from frostline.model.stack import Stack
+from frostline.training.batches import encode
+from frostline.training.evaluate import predict
+from frostline.training.forward import Forward
+from frostline.training.pooled import pooled_states
+from frostline.training.prefix import Origin, Prefixes, Split
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from bench.processes import environment
 from bench.simulated import percent, show
 from bench.workload import MODEL, N_LAYERS
-from frostline import atomic
+from frostline.storage import atomic
 
 TASKS = ("sst2", "cola", "stsb", "rotten-tomatoes")
 KEEP = 0.9

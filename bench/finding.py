@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from bench.simulated import Draw, noises, percent, show
-from frostline import deciding, stats
-from frostline.deciding import Decision, Question
-from frostline.protocols import layer_forwards
+from frostline import stats
+from frostline.stats import search_rules
+from frostline.stats.search_rules import Decision, Question
+from frostline.studies.protocols import layer_forwards
 
 N_LAYERS = (6, 12, 24)
 KEEP = 0.9
 N_SEEDS = 5
-RACE = deciding.race_cost(5)
+RACE = search_rules.race_cost(5)
 LINE_SEARCH = 5
 """full runs of the whole curve's line search"""
 AT_THE_BAR = 1.0
@@ -132,7 +133,7 @@ def searched(truth: Truth, rng: np.random.Generator, noise: Draw) -> tuple[Decis
     seeds = tuple(range(N_SEEDS))
     question = Question(keep=KEEP, seeds=seeds, depths=truth.depths, costs=by_run, budget=whole / 2, spent=RACE)
     scores: dict[Depth, dict[int, float | None]] = {}
-    while isinstance(step := deciding.next_step(question, scores, truth.row_noise**2), list):
+    while isinstance(step := search_rules.next_step(question, scores, truth.row_noise**2), list):
         for (depth, seed), deviation in zip(step, noise(rng, len(step)), strict=True):
             scores.setdefault(depth, {})[seed] = truth.means[depth] + truth.deviations[depth] * float(deviation)
     spent = question.cost([(depth, seed) for depth, by_seed in scores.items() for seed in by_seed])

@@ -11,7 +11,7 @@ from typing import Any
 from bench.processes import Answer, answer_of, answering
 from bench.steps import specs_of, started, timed_steps, warm
 from bench.workload import FULL, TASK, Asked
-from frostline.run import Runner
+from frostline.training.run import Runner
 
 HALF = "freeze:3"
 _PAIRS = "rte"

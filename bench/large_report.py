@@ -18,14 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from frostline import atomic
-from frostline.asked import CurveSpec, ResolvedCurve
-from frostline.circumstances import circumstances
-from frostline.protocols import flat, of_curve
-from frostline.records import Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, TaskSpec
-from frostline.serial import StoredArray
-from frostline.store import FolderIdentity, Store
+from frostline.records.environment import circumstances
+from frostline.records.plans import Plan
+from frostline.records.requests import CurveSpec, ResolvedCurve
+from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
+from frostline.records.serial import StoredArray
+from frostline.records.specs import RunSpec, TaskSpec
+from frostline.storage import atomic
+from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Freeze, parse
+from frostline.studies.protocols import flat, of_curve
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")

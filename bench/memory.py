@@ -15,11 +15,11 @@ from bench.steps import specs_of, started
 from bench.trainer import frozen_model, make_trainer, tokenised
 from bench.workload import MODEL, TASK, Asked
 from frostline import tasks
-from frostline.circumstances import n_cores
-from frostline.evaluate import predict
-from frostline.meter import MemoryMeter, private_bytes, release_memory
-from frostline.run import Runner
-from frostline.stack.load import load_tokenizer
+from frostline.model.load import load_tokenizer
+from frostline.records.environment import n_cores
+from frostline.training.evaluate import predict
+from frostline.training.memory import MemoryMeter, private_bytes, release_memory
+from frostline.training.run import Runner
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 

@@ -14,7 +14,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from bench.trainer import frozen_model, make_trainer, tokenised
 from bench.workload import BATCH, MODEL
-from frostline.stack.load import load_tokenizer
+from frostline.model.load import load_tokenizer
 from frostline.tasks import TaskData
 
 WAYS = {

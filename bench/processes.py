@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from frostline.circumstances import n_cores
-from frostline.executors.local import THREAD_VARIABLES, worker_variables
+from frostline.execution.local import THREAD_VARIABLES, worker_variables
+from frostline.records.environment import n_cores
 
 Answer = dict[str, Any]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from rich.console import Console
 
 from frostline.analysis import Curve, Point
-from frostline.report import sentences, text
-from frostline.report.charts import write_svg
+from frostline.report import text, wording
+from frostline.report.charts.curve import write_svg
 from frostline.report.terminal import print_curve
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 1200, 1000
 
 def filled(readme: str, curve: Curve, plain_seconds: float) -> str:
     """The README with the numbers of a demo's curve."""
-    answer = sentences.answer(curve).rstrip(".")
+    answer = wording.answer(curve).rstrip(".")
     half, head = _at(curve, curve.n_layers // 2), _at(curve, curve.n_layers)
     parts = {
         "answer": answer[0].lower() + answer[1:],
@@ -55,7 +55,7 @@ def _replaced(readme: str, name: str, said: str) -> str:
 
 
 def _at(curve: Curve, n_frozen: int) -> Point:
-    point = sentences.point_at(curve, n_frozen)
+    point = wording.point_at(curve, n_frozen)
     assert point is not None, "the demo trains at this depth"
     return point
 

@@ -21,8 +21,8 @@ from bench.steps import specs_of
 from bench.trainer import trained_score
 from bench.workload import FULL, KINDS, REAL, TASK, Asked, say
 from frostline import stats, tasks
-from frostline.prepare import seed_for
 from frostline.stats import reaches
+from frostline.training.prepare import seed_for
 
 Compared = dict[str, Any]
 WAYS = {"Trainer": False, "Trainer, frozen in eval": True}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frostline.store import Store
+from frostline.storage.runs import Store
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]

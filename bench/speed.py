@@ -31,9 +31,10 @@ from bench.ours import whole_command
 from bench.processes import Together
 from bench.speed_table import tables
 from bench.workload import FULL, KINDS, MODEL, REAL, TASK, TINY, Asked, say
-from frostline import atomic, tasks
-from frostline.circumstances import circumstances, n_cores
-from frostline.stack.load import load_config
+from frostline import tasks
+from frostline.model.load import load_config
+from frostline.records.environment import circumstances, n_cores
+from frostline.storage import atomic
 
 _N_PRODUCTS = 50
 _HALF = growth.HALF

@@ -21,14 +21,14 @@ from bench.machine import Shape, multiplying, useful_operations
 from bench.processes import Answer, Inbox, answering
 from bench.workload import BATCH, MODEL
 from frostline import strategies
-from frostline.batches import Batch
-from frostline.loop import Descent, Training
-from frostline.protocols import spec_at
-from frostline.records import RunSpec
-from frostline.resolve import open_curve
-from frostline.run import Runner
-from frostline.settings import make_request
+from frostline.records.specs import RunSpec
 from frostline.strategies import Freeze
+from frostline.studies.protocols import spec_at
+from frostline.studies.requests.resolve import open_curve
+from frostline.studies.requests.settings import make_request
+from frostline.training.batches import Batch
+from frostline.training.loop import Descent, Training
+from frostline.training.run import Runner
 
 _WARM_UP = 3
 _RATE = 3e-5

@@ -18,9 +18,9 @@ from transformers import (
 )
 
 from bench.workload import BATCH, FULL, MODEL
-from frostline.freezing import freeze
-from frostline.stack import Stack
-from frostline.stack.load import load_model, load_tokenizer
+from frostline.model.load import load_model, load_tokenizer
+from frostline.model.stack import Stack
+from frostline.saving.freeze import freeze
 from frostline.tasks import Rows, TaskData
 
 MAX_LENGTH = 128

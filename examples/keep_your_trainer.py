@@ -3,7 +3,7 @@
 import torch
 
 import frostline
-from frostline.stack.load import load_model, load_tokenizer
+from frostline.model.load import load_model, load_tokenizer
 
 tokenizer = load_tokenizer("all-MiniLM-L6-v2")
 model = load_model("all-MiniLM-L6-v2", head_seed=0, label_names=("bad", "good"), pad_token_id=tokenizer.pad_token_id)

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frostline.executors import Executor, Outcome, cached_strategies
-from frostline.records import EpochRecord, RunResult, RunSpec
-from frostline.store import FolderIdentity, Store
+from frostline.execution.executor import Executor, Outcome, cached_strategies
+from frostline.records.results import EpochRecord, RunResult
+from frostline.records.specs import RunSpec
+from frostline.storage.runs import FolderIdentity, Store
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8")
 """Settings of the shared curve: 2 runs of the line search, 3 seeds of the full model and of the depths 1, 2, 3."""
@@ -121,7 +122,7 @@ def children(parent: int) -> Iterator[tuple[int, list[str]]]:
 
 def workers_of(parent: int) -> set[int]:
     """Process ids of the living workers of a process."""
-    return {pid for pid, command in children(parent) if "frostline.executors.worker" in command}
+    return {pid for pid, command in children(parent) if "frostline.execution.worker" in command}
 
 
 def announced_rng() -> np.random.Generator:

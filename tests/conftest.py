@@ -31,7 +31,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """A BERT of 3 layers and two CSV files."""
-    from frostline.testing import make_model, make_task  # imports torch: not for tests that do without
+    from frostline.testing.models import make_model, make_task
 
     folder = tmp_path_factory.mktemp("toy")
     return Toy(

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
-from frostline.asked import CurveSpec
-from frostline.records import Circumstances, Cost, EpochRecord, Plan, Predictions, RunResult, RunSpec, Scale, TaskSpec
-from frostline.serial import StoredArray
+from frostline.records.plans import Plan
+from frostline.records.requests import CurveSpec
+from frostline.records.results import Circumstances, Cost, EpochRecord, Predictions, RunResult
+from frostline.records.serial import StoredArray
+from frostline.records.specs import RunSpec, Scale, TaskSpec
 
 N_LAYERS = 4
 TASK = TaskSpec(name="toy", source=None, data=None, dev=None, kind="classification", metric="accuracy")

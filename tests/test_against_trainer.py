@@ -11,11 +11,11 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
 
 from frostline import tasks
-from frostline.prepare import seed_for
-from frostline.records import RunSpec
-from frostline.run import Runner
-from frostline.stack.load import load_model, load_tokenizer, quiet
-from frostline.testing import Family, make_model, make_spec, make_task
+from frostline.model.load import load_model, load_tokenizer, quiet
+from frostline.records.specs import RunSpec
+from frostline.testing.models import Family, make_model, make_spec, make_task
+from frostline.training.prepare import seed_for
+from frostline.training.run import Runner
 from tiny import BASIC, TEETH
 
 

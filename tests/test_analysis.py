@@ -6,8 +6,8 @@ import pytest
 
 from frostline.analysis import Curve, Point
 from frostline.errors import UsageError
-from frostline.records import Scale
-from frostline.serial import field_docs
+from frostline.records.serial import field_docs
+from frostline.records.specs import Scale
 from synthetic import make_curve
 
 

@@ -18,11 +18,11 @@ from commands import ENVIRONMENT, N_RUNS, Finished, Toy, curve_numbers
 from frostline import api, tasks
 from frostline.cli import main
 from frostline.errors import UsageError
-from frostline.export import predict_file
-from frostline.resolve import default_out
-from frostline.settings import make_request, read_depths, read_rates, read_seeds
-from frostline.stack.load import describe, load_tokenizer
-from frostline.testing import make_rows
+from frostline.model.load import describe, load_tokenizer
+from frostline.saving.save import predict_file
+from frostline.studies.requests.resolve import default_out
+from frostline.studies.requests.settings import make_request, read_depths, read_rates, read_seeds
+from frostline.testing.models import make_rows
 
 
 class TestReaders:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frostline import atomic
+from frostline.storage import atomic
 
 
 class TestNewFolder:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from frostline.batches import (
+from frostline.tasks import Rows
+from frostline.testing.models import WORDS, Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.training.batches import (
     EVALUATION_TOKENS,
     Batch,
     Encoded,
@@ -23,10 +25,8 @@ from frostline.batches import (
     token_positions,
     training_batches,
 )
-from frostline.forward import Forward
-from frostline.prefix import Split
-from frostline.tasks import Rows
-from frostline.testing import WORDS, Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split
 from tiny import BASIC, CASES, Case, distance
 
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")

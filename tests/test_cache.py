@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frostline.cache import Cache, Entry, Shelf, default_folder, free_bytes
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
+from frostline.storage.prefix_cache import Cache, Entry, Shelf, default_folder, free_bytes
 
 ROWS = np.arange(5)
 
@@ -39,7 +39,7 @@ def test_what_is_written_is_read_again_by_another_process(cache: Cache) -> None:
     assert shelf.open(3) is None
     _put(shelf, 3, 0.1)
     code = (
-        "import sys, pathlib; from frostline.cache import Shelf; "
+        "import sys, pathlib; from frostline.storage.prefix_cache import Shelf; "
         "states, rows = Shelf(pathlib.Path(sys.argv[1])).open(3); "
         "print(type(states).__name__, states.tobytes().hex(), rows.tolist())"
     )

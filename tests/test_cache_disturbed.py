@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from commands import Finished, Toy, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
-from frostline.records import RunResult
-from frostline.run import Runner
-from frostline.testing import make_model, make_task
+from frostline.records.results import RunResult
+from frostline.testing.models import make_model, make_task
+from frostline.training.run import Runner
 from test_cli_killed import wait_for
 
 N_KILLS = 3

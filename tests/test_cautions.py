@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, Replicates, TriedRate, build_curve
-from frostline.asked import CurveSpec
-from frostline.records import Scale
+from frostline.records.requests import CurveSpec
+from frostline.records.specs import Scale
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
 
 GOOD = [0.80, 0.82, 0.78]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from transformers import GPT2Config
 
-from frostline.stack.census import PAPER_MODELS, census
-from frostline.stack.load import count_trained
-from frostline.testing import FAMILIES, Family, make_model
+from frostline.model.census import PAPER_MODELS, census
+from frostline.model.load import count_trained
+from frostline.testing.models import FAMILIES, Family, make_model
 
 # embeddings, one layer, all layers, pooler, total: PAPER.md
 PAPER = {

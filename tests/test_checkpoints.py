@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from commands import Toy, numbers
-from frostline.checkpoints import start_of, write_checkpoint
-from frostline.loop import Checkpoint
-from frostline.records import Leg, Paused, RunResult, RunSpec
-from frostline.run import Runner
-from frostline.testing import make_spec
+from frostline.records.results import Leg, Paused, RunResult
+from frostline.records.specs import RunSpec
+from frostline.testing.models import make_spec
+from frostline.training.checkpoints import start_of, write_checkpoint
+from frostline.training.loop import Checkpoint
+from frostline.training.run import Runner
 
 STEPS_AN_EPOCH = 9
 

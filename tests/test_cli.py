@@ -30,9 +30,9 @@ from commands import (
     runs_in,
 )
 from frostline import __version__, tasks
-from frostline.asked import ResolvedCurve
 from frostline.cli import main
-from frostline.records import RunResult
+from frostline.records.requests import ResolvedCurve
+from frostline.records.results import RunResult
 
 CURVE_FIELDS = {
     "model", "task", "metric", "chance", "n_layers", "protocol", "learning_rate", "line_search", "full", "points",

@@ -224,7 +224,7 @@ def test_a_missing_extra_is_named_and_exit_4(
 def test_an_out_folder_of_something_else_is_refused_naming_both(
     what: str, places: Places, out_copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from frostline.testing import make_model, make_task
+    from frostline.testing.models import make_model, make_task
 
     before = run_files(out_copy)
     model, train = places.toy.model, places.toy.train

@@ -19,9 +19,9 @@ from commands import Finished, Toy, frostline, numbers, run_files, runs_in, star
 from frostline import api
 from frostline.cli import main
 from frostline.errors import UsageError
-from frostline.export import predict_file
-from frostline.records import RunResult
-from frostline.testing import make_model, make_task
+from frostline.records.results import RunResult
+from frostline.saving.save import predict_file
+from frostline.testing.models import make_model, make_task
 
 N_FROZEN = 2
 

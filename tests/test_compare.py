@@ -18,9 +18,9 @@ import frostline as public
 from commands import Finished, Toy, check_one_line, curve_numbers, frostline, numbers, run_files, runs_in, start
 from frostline.analysis import ComparisonChapter
 from frostline.cli import main
-from frostline.store import Store
-from frostline.stored import chapters
-from frostline.testing import make_model
+from frostline.storage.runs import Store
+from frostline.studies.stored import chapters
+from frostline.testing.models import make_model
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
@@ -227,7 +227,7 @@ def test_a_model_of_any_strategy_is_saved_and_predicts(strategy: str, toy: Toy, 
 
 def frostline_predict(folder: Path, file: Path) -> list[dict[str, str]]:
     """What the command predicts."""
-    from frostline.export import predict_file
+    from frostline.saving.save import predict_file
 
     rows = list(predict_file(folder, file))
     stream = io.StringIO(newline="")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from frostline.analysis import Comparison, Replicates, TriedFor, build_comparison, is_on_front
-from frostline.asked import CurveSpec
 from frostline.errors import FrostlineError
-from frostline.records import Probe, Protocol, RunResult
+from frostline.records.requests import CurveSpec
+from frostline.records.results import Probe, RunResult
+from frostline.records.specs import Protocol
 from synthetic import COST, COUNTS, TASK, make_result, make_spec
 
 SCORES = {"full": (0.9, 0.92, 0.91), "freeze:2": (0.88, 0.9, 0.89), "lora:8": (0.87, 0.91, 0.9)}

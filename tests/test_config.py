@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from commands import N_RUNS, Finished, Toy, curve_numbers, run_files
 from frostline.cli import main
-from frostline.config import read_config
 from frostline.errors import DataError, UsageError
+from frostline.studies.requests.config_file import read_config
 
 KINDS: dict[str, Any] = {
     "model": str, "task": str, "epochs": int, "lr": float, "lrs": str, "seeds": str, "frozen": str, "no_cache": bool,

@@ -11,18 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from frostline import conformance, strategies
-from frostline.batches import Batch, Encoded
-from frostline.conformance import TinyRun, check_strategy, make_tiny_spec, run_tiny
+from frostline import strategies
 from frostline.errors import UsageError
-from frostline.prefix import States
-from frostline.records import Plan
-from frostline.run import Runner
-from frostline.stack import Stack
-from frostline.stack.additions import Bottleneck
-from frostline.stack.readers import LinearReader
+from frostline.model.added.adapters import Bottleneck
+from frostline.model.added.readers import LinearReader
+from frostline.model.stack import Stack
+from frostline.records.plans import Plan
 from frostline.strategies import Freeze
-from frostline.testing import Family
+from frostline.testing import strategies as conformance
+from frostline.testing.models import Family
+from frostline.testing.strategies import TinyRun, check_strategy, make_tiny_spec, run_tiny
+from frostline.training.batches import Batch, Encoded
+from frostline.training.prefix import States
+from frostline.training.run import Runner
 
 FAMILIES: tuple[Family, ...] = ("bert", "roberta", "xlnet", "gpt2", "llama")
 NAMES = (
@@ -40,7 +41,7 @@ REFUSED = {
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """An LSTM of 768 takes a tiny model's run from a second to twenty."""
-    monkeypatch.setattr("frostline.stack.readers.HIDDEN", 8)
+    monkeypatch.setattr("frostline.model.added.readers.HIDDEN", 8)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -92,13 +93,13 @@ class TestTeeth:
             conformance.check_untrained(dataclasses.replace(tiny_run, stack=stack))
 
     def test_a_run_that_differs_from_itself(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("frostline.run.seed_for", lambda *_: int(torch.randint(2**31, ())))
+        monkeypatch.setattr("frostline.training.run.seed_for", lambda *_: int(torch.randint(2**31, ())))
         with pytest.raises(AssertionError, match="same seed"):
             conformance.check_repeats(tiny_run)
 
     def test_a_seed_that_does_not_matter(self, tiny_run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in ("run", "prepare"):
-            monkeypatch.setattr(f"frostline.{module}.seed_for", lambda *_: 0)
+            monkeypatch.setattr(f"frostline.training.{module}.seed_for", lambda *_: 0)
         with pytest.raises(AssertionError, match="other outputs"):
             conformance.check_repeats(run_tiny(tiny_run.spec))
 

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from frostline import metrics, stats
+from frostline import stats
 from frostline.analysis import Curve, Replicates, build_curve
-from frostline.asked import CurveSpec
 from frostline.errors import FrostlineError
-from frostline.keys import canonical_json
-from frostline.records import Predictions, Protocol
-from frostline.serial import StoredArray
+from frostline.kinds import metrics
+from frostline.records.keys import canonical_json
+from frostline.records.requests import CurveSpec
+from frostline.records.results import Predictions
+from frostline.records.serial import StoredArray
+from frostline.records.specs import Protocol
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
 
 Array = NDArray[Any]

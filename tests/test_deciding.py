@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from frostline import deciding, stats
-from frostline.deciding import Decision, Question, Run, Standing
+from frostline import stats
+from frostline.stats import search_rules
+from frostline.stats.search_rules import Decision, Question, Run, Standing
 
 DEPTHS = (3, 4, 5, 6)
 COSTS = {None: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
@@ -30,7 +31,7 @@ def searched(
     rng = np.random.default_rng(seed)
     scores: dict[int | None, dict[int, float | None]] = {}
     rounds = []
-    while isinstance(step := deciding.next_step(question, scores, noise), list):
+    while isinstance(step := search_rules.next_step(question, scores, noise), list):
         assert step, "a round asks for something"
         rounds.append(step)
         for depth, number in step:
@@ -93,11 +94,11 @@ def test_below_a_depth_that_is_given_up_the_search_goes_on_to_one_that_reaches_t
 def test_what_is_given_up_is_what_the_seeds_that_are_left_would_not_tell(off: float, is_hopeless: bool) -> None:
     question = ask()
     own, full, prior = [0.72 + off] * 2, [0.8] * 2, 1e-4 * 4
-    assert deciding.is_too_close(question, full, own, prior) == is_hopeless
-    assert deciding.verdict(question, full, own, prior) == "open"
+    assert search_rules.is_too_close(question, full, own, prior) == is_hopeless
+    assert search_rules.verdict(question, full, own, prior) == "open"
     rng = np.random.default_rng(0)
     told = [_is_told(question, own, full, math.sqrt(prior), rng) for _ in range(300)]
-    assert (np.mean(told) < deciding.MAY_MOVE) == is_hopeless
+    assert (np.mean(told) < search_rules.MAY_MOVE) == is_hopeless
 
 
 def _is_told(
@@ -105,7 +106,7 @@ def _is_told(
 ) -> bool:
     """Whether three more seeds of each would tell, if the means are what they seem."""
     more = [values + list(rng.normal(values[0], deviation, 3)) for values in (full, own)]
-    return deciding.verdict(question, more[0], more[1], deviation**2) != "open"
+    return search_rules.verdict(question, more[0], more[1], deviation**2) != "open"
 
 
 def test_the_variance_of_all_depths_counts_at_each() -> None:
@@ -116,9 +117,9 @@ def test_the_variance_of_all_depths_counts_at_each() -> None:
         5: {0: 0.55, 1: 0.65},
         4: dict(enumerate(calm)),
     }
-    assert isinstance(deciding.next_step(ask(), scores, 1e-8), list), "what varies at 5 may vary at 4"
+    assert isinstance(search_rules.next_step(ask(), scores, 1e-8), list), "what varies at 5 may vary at 4"
     scores[5] = {0: 0.6, 1: 0.6}
-    assert deciding.next_step(ask(), scores, 1e-8) == [(3, 0)]
+    assert search_rules.next_step(ask(), scores, 1e-8) == [(3, 0)]
 
 
 def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
@@ -148,24 +149,24 @@ def standing(rate: float, score: float, loss: float) -> Standing:
 def test_early_in_a_race_losses_tell_what_scores_do_not() -> None:
     # SST-2, 1,000 rows, after 21 of 126 steps; at the end they scored 0.510, 0.538, 0.772, 0.800, 0.800.
     early = [(1e-5, 0.523, 0.6922), (2e-5, 0.521, 0.6911), (3e-5, 0.515, 0.6899), (4e-5, 0.511, 0.6887)]
-    ranked = deciding.ranked([standing(*one) for one in (*early, (5e-5, 0.511, 0.6873))])
+    ranked = search_rules.ranked([standing(*one) for one in (*early, (5e-5, 0.511, 0.6873))])
     assert [one.rate for one in ranked] == [5e-5, 4e-5, 3e-5, 2e-5, 1e-5]
 
 
 def test_a_score_that_is_clearly_behind_is_behind_whatever_its_loss() -> None:
-    ranked = deciding.ranked([standing(1e-5, 0.70, 0.5), standing(2e-5, 0.80, 0.9), standing(3e-5, 0.60, 0.1)])
+    ranked = search_rules.ranked([standing(1e-5, 0.70, 0.5), standing(2e-5, 0.80, 0.9), standing(3e-5, 0.60, 0.1)])
     assert [one.rate for one in ranked] == [2e-5, 1e-5, 3e-5]
 
 
 def test_of_equals_the_lowest_rate_is_first() -> None:
-    ranked = deciding.ranked([standing(rate, 0.8, 0.5) for rate in (3e-5, 1e-5, 2e-5)])
+    ranked = search_rules.ranked([standing(rate, 0.8, 0.5) for rate in (3e-5, 1e-5, 2e-5)])
     assert [one.rate for one in ranked] == [1e-5, 2e-5, 3e-5]
 
 
 def test_crashed_runs_are_not_asked_for_again() -> None:
     scores: dict[int | None, dict[int, float | None]] = {}
     for _ in range(20):
-        step = deciding.next_step(ask(budget=100.0), scores, 1e-4)
+        step = search_rules.next_step(ask(budget=100.0), scores, 1e-4)
         if isinstance(step, Decision):
             break
         for depth, seed in step:
@@ -180,11 +181,11 @@ def test_what_is_likely_next_is_the_depth_beside_the_one_that_looks_kept() -> No
     scores: dict[int | None, dict[int, float | None]] = {
         None: {0: 0.8, 1: 0.8}, 6: {0: 0.5, 1: 0.5}, 5: {0: 0.6, 1: 0.6}, 4: {0: 0.78, 1: 0.78},
     }  # fmt: skip
-    assert deciding.likely_step(ask(), scores, [(None, 2), (4, 2)], 1e-6) == [(3, 0)]
+    assert search_rules.likely_step(ask(), scores, [(None, 2), (4, 2)], 1e-6) == [(3, 0)]
     before = {depth: by_seed for depth, by_seed in scores.items() if depth != 4}
-    assert deciding.likely_step(ask(), before, [(4, 0), (4, 1)], 1e-6) == [(3, 0)], "a depth not tried looks kept"
-    assert deciding.likely_step(ask(), {}, [(None, 0), (None, 1)], 1e-6) == []
-    assert deciding.likely_step(ask(), {**scores, 3: {0: 0.8}}, [], 1e-6) == [], "there is an end"
+    assert search_rules.likely_step(ask(), before, [(4, 0), (4, 1)], 1e-6) == [(3, 0)], "a depth not tried looks kept"
+    assert search_rules.likely_step(ask(), {}, [(None, 0), (None, 1)], 1e-6) == []
+    assert search_rules.likely_step(ask(), {**scores, 3: {0: 0.8}}, [], 1e-6) == [], "there is an end"
 
 
 @given(st.permutations([(None, 0), (None, 1), (5, 0), (5, 1), (6, 0), (6, 1)]))
@@ -192,7 +193,7 @@ def test_what_comes_next_does_not_depend_on_who_was_faster(order: list[Run]) -> 
     scores: dict[int | None, dict[int, float | None]] = {}
     for depth, seed in order:
         scores.setdefault(depth, {})[seed] = STEEP[depth] + 0.001 * seed
-    assert deciding.next_step(ask(), scores, 1e-6) == [(4, 0), (4, 1)]
+    assert search_rules.next_step(ask(), scores, 1e-6) == [(4, 0), (4, 1)]
 
 
 def test_the_error_of_a_look_shares_the_error_of_all() -> None:

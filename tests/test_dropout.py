@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from frostline.forward import Forward
-from frostline.prefix import Split
-from frostline.stack.dropout import drop, quicken
-from frostline.stack.packing import _attended
-from frostline.testing import Family
+from frostline.model.added.dropout import drop, quicken
+from frostline.model.packing import _attended
+from frostline.testing.models import Family
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split
 from tiny import PACKED, TEETH, Case, distance
 
 

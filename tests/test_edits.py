@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from frostline.conformance import N_LAYERS, make_tiny_spec
 from frostline.errors import FrostlineError
-from frostline.prepare import load_stack
-from frostline.records import RunSpec
-from frostline.run import Runner
-from frostline.stack.edits import redraw
+from frostline.model.added.redraw import redraw
+from frostline.records.specs import RunSpec
 from frostline.strategies import parse
-from frostline.testing import FAMILIES, Family, make_stack
+from frostline.testing.models import FAMILIES, Family, make_stack
+from frostline.testing.strategies import N_LAYERS, make_tiny_spec
+from frostline.training.prepare import load_stack
+from frostline.training.run import Runner
 
 # The library's DeBERTa calls torch.jit.script on import.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from frostline.errors import FrostlineError
-from frostline.evaluate import predict, scores
-from frostline.forward import Forward
-from frostline.metrics import mean_loss
-from frostline.prefix import Split, compute_states
-from frostline.stack import Stack
-from frostline.testing import Family
+from frostline.kinds.metrics import mean_loss
+from frostline.model.stack import Stack
+from frostline.testing.models import Family
+from frostline.training.evaluate import predict, scores
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split, compute_states
 from tiny import BASIC, TEETH, Case
 
 N_ROWS = 150  # more than two batches, whose layout sorts the rows

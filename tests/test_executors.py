@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from commands import Told, Toy, is_alive, numbers, run_all, workers_of
-from frostline.executors.local import LocalProcesses
-from frostline.records import Crash, EpochRecord, RunResult, RunSpec
+from frostline.execution.local import LocalProcesses
+from frostline.records.results import Crash, EpochRecord, RunResult
+from frostline.records.specs import RunSpec
 
 # A library that prints, from before the worker's first line to its last, to Python's stdout and past it.
 NOISE = """
@@ -50,7 +51,7 @@ with LocalProcesses(1, threads=1, max_cache_bytes=2**20) as executor:
 
 @pytest.fixture(scope="module")
 def spec(toy: Toy) -> RunSpec:
-    from frostline.testing import make_spec
+    from frostline.testing.models import make_spec
 
     return make_spec(toy.model, toy.train, layout="packed")
 
@@ -63,7 +64,7 @@ def specs(spec: RunSpec) -> list[RunSpec]:
 
 @pytest.fixture(scope="module")
 def in_this_process(specs: list[RunSpec]) -> dict[str, RunResult]:
-    from frostline.run import Runner
+    from frostline.training.run import Runner
 
     runner = Runner()
     return {spec.key: runner.run(spec) for spec in specs}
@@ -167,7 +168,7 @@ def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
 def test_a_worker_ends_with_a_parent_that_is_killed_in_the_middle_of_a_run(
     toy: Toy, spec: RunSpec, tmp_path: Path
 ) -> None:
-    from frostline.testing import make_spec, make_task
+    from frostline.testing.models import make_spec, make_task
 
     # One epoch of minutes: a worker that only notices when it reports would be there for as long.
     endless = make_spec(toy.model, make_task(tmp_path / "long.csv", n_rows=20_000), epochs=1, batch_size=1)

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from frostline.batches import Batch, Encoded, encode, make_batch
-from frostline.forward import Forward
-from frostline.prefix import Split, compute_states
-from frostline.records import Kind, RunSpec
-from frostline.run import Runner
-from frostline.stack import Stack
+from frostline.model.stack import Stack
+from frostline.records.specs import Kind, RunSpec
 from frostline.tasks import Rows
-from frostline.testing import FAMILIES, Family, make_model, make_spec, make_task, make_tokenizer, pad_token_of
+from frostline.testing.models import FAMILIES, Family, make_model, make_spec, make_task, make_tokenizer, pad_token_of
+from frostline.training.batches import Batch, Encoded, encode, make_batch
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split, compute_states
+from frostline.training.run import Runner
 from tiny import PACKED, STEPS, TEETH, Case, distance, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.

@@ -14,16 +14,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoTokenizer
 
-from frostline import metrics, tasks
-from frostline.fitting import STRENGTHS, Fit, fit_linear
-from frostline.pooled import pooled_states
-from frostline.prefix import Origin, Prefixes
-from frostline.records import RunSpec
-from frostline.run import Runner
-from frostline.stack.load import describe, load_model
-from frostline.stack.readers import POOLINGS
+from frostline import tasks
+from frostline.kinds import metrics
+from frostline.model.added.readers import POOLINGS
+from frostline.model.load import describe, load_model
+from frostline.records.specs import RunSpec
 from frostline.tasks import Rows
-from frostline.testing import make_model, make_spec, make_task
+from frostline.testing.models import make_model, make_spec, make_task
+from frostline.training.fit import STRENGTHS, Fit, fit_linear
+from frostline.training.pooled import pooled_states
+from frostline.training.prefix import Origin, Prefixes
+from frostline.training.run import Runner
 from tiny import Case
 
 ORIGIN = Origin(
@@ -109,7 +110,7 @@ def test_all_layers_take_one_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             layer.register_forward_hook(functools.partial(count, number))
         return made
 
-    monkeypatch.setattr("frostline.prepare.load_model", counting)
+    monkeypatch.setattr("frostline.training.prepare.load_model", counting)
     runner = Runner(max_cache_bytes=0)
     runner.run(spec.replace(is_cached=True))
     n_rows = len(tasks.load(spec.task).train) + len(tasks.load(spec.task).dev)
@@ -120,7 +121,7 @@ def test_all_layers_take_one_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_they_are_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
-    from frostline.cache import Cache
+    from frostline.storage.prefix_cache import Cache
 
     case = Case("bert")
     encoded, stack = case.encoded(12), case.stack(n_layers=2)

@@ -31,11 +31,11 @@ from transformers import (
 
 import frostline
 from frostline.errors import FrostlineError, UsageError
-from frostline.freezing import FrozenPlan
-from frostline.stack import FrozenMovedError, NoDepthError, Stack
-from frostline.stack.load import quiet
+from frostline.model.load import quiet
+from frostline.model.stack import FrozenMovedError, NoDepthError, Stack
+from frostline.saving.freeze import FrozenPlan
 from frostline.strategies import Freeze, Layers
-from frostline.testing import FAMILIES, Family, make_stack
+from frostline.testing.models import FAMILIES, Family, make_stack
 from test_stack_structure import Burrow, BurrowConfig
 from tiny import TEETH, Case, distance
 

@@ -26,10 +26,10 @@ from transformers import (
 import frostline
 from frostline import tasks
 from frostline.errors import UsageError
-from frostline.freezing import FrozenPlan
-from frostline.stack import FrozenMovedError, Stack
-from frostline.stack.load import load_model, load_tokenizer, quiet
-from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.model.load import load_model, load_tokenizer, quiet
+from frostline.model.stack import FrozenMovedError, Stack
+from frostline.saving.freeze import FrozenPlan
+from frostline.testing.models import Family, make_rows, make_stack, make_tokenizer, pad_token_of
 from tiny import TEETH, distance
 
 N_LAYERS, N_FROZEN, N_STEPS = 6, 3, 50

@@ -19,7 +19,7 @@ from commands import Toy
 from frostline import tasks
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
-from frostline.tasks import files
+from frostline.tasks.formats import files
 
 TEXT_SUFFIXES = [suffix for suffix in files.SUFFIXES if suffix != ".parquet"]
 KINDS = (None, "classification", "regression")

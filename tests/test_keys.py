@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frostline import records
-from frostline.keys import RESULTS_VERSION, canonical_json, derived_seed, fingerprint_of_files, key_of
-from frostline.records import RunSpec, TaskSpec
-from frostline.serial import Record
-from frostline.store import FolderIdentity
+from frostline.records.keys import RESULTS_VERSION, canonical_json, derived_seed, fingerprint_of_files, key_of
+from frostline.records.serial import Record
+from frostline.records.specs import RunSpec, TaskSpec
+from frostline.storage.runs import FolderIdentity
 from synthetic import make_spec
 
 NOT_IN_KEY: dict[type[Record], set[str]] = {

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from frostline.stack.load import load_model, load_trained, quiet
-from frostline.testing import FAMILIES, Family, make_model
+from frostline.model.load import load_model, load_trained, quiet
+from frostline.testing.models import FAMILIES, Family, make_model
 
 # The library's DeBERTa calls torch.jit.script on import.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")

@@ -17,17 +17,19 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from frostline import strategies
-from frostline.batches import Batch, training_batches
 from frostline.errors import FrostlineError
-from frostline.loop import Descent, DivergedError, _rate_share, loss_of
-from frostline.prefix import Split, States, compute_states
-from frostline.prepare import seed_for
-from frostline.records import Kind, Plan, RunResult, RunSpec
-from frostline.run import Runner
-from frostline.stack import FrozenMovedError, Stack
-from frostline.stack.load import load_model
+from frostline.model.load import load_model
+from frostline.model.stack import FrozenMovedError, Stack
+from frostline.records.plans import Plan
+from frostline.records.results import RunResult
+from frostline.records.specs import Kind, RunSpec
 from frostline.strategies import Strategy
-from frostline.testing import Family, make_model, make_spec, make_task
+from frostline.testing.models import Family, make_model, make_spec, make_task
+from frostline.training.batches import Batch, training_batches
+from frostline.training.loop import Descent, DivergedError, _rate_share, loss_of
+from frostline.training.prefix import Split, States, compute_states
+from frostline.training.prepare import seed_for
+from frostline.training.run import Runner
 from tiny import BASIC, STEPS, TEETH, Case, step_losses
 
 SPEC = STEPS.replace(learning_rate=0.05, epochs=5)

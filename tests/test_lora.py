@@ -15,16 +15,16 @@ from peft import LoraConfig, TaskType, get_peft_model
 from peft.tuners.lora import LoraLayer
 
 from frostline import tasks
-from frostline.batches import training_batches
 from frostline.errors import MissingExtraError
-from frostline.loop import loss_of
-from frostline.prepare import load_stack, seed_for
-from frostline.records import RunSpec
-from frostline.run import Runner
-from frostline.stack.additions import merge_lora
-from frostline.stack.load import describe
+from frostline.model.added.adapters import merge_lora
+from frostline.model.load import describe
+from frostline.records.specs import RunSpec
 from frostline.strategies import Lora
-from frostline.testing import Family, make_model, make_spec, make_stack, make_task
+from frostline.testing.models import Family, make_model, make_spec, make_stack, make_task
+from frostline.training.batches import training_batches
+from frostline.training.loop import loss_of
+from frostline.training.prepare import load_stack, seed_for
+from frostline.training.run import Runner
 
 TARGETS: dict[Family, list[str]] = {"bert": ["query", "value"], "llama": ["q_proj", "v_proj"], "gpt2": ["c_attn"]}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from frostline.errors import UsageError
-from frostline.metrics import (
+from frostline.kinds.metrics import (
     METRICS,
     Metric,
     accuracy,

@@ -26,11 +26,11 @@ from transformers import AutoModelForSequenceClassification
 from commands import ENVIRONMENT, Toy, check_one_line, run_files, runs_in, start
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
-from frostline.settings import make_request
-from frostline.stack.census import PAPER_MODELS
-from frostline.stack.faults import FREQUENT_MODELS
-from frostline.stack.load import DEMO_MODEL, describe, unknown_share
-from frostline.testing import make_tokenizer
+from frostline.model.census import PAPER_MODELS
+from frostline.model.faults import FREQUENT_MODELS
+from frostline.model.load import DEMO_MODEL, describe, unknown_share
+from frostline.studies.requests.settings import make_request
+from frostline.testing.models import make_tokenizer
 
 Spoil = Callable[[Path], object]
 

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification
 
-from frostline.batches import Batch, Encoded, Padding, make_batch
-from frostline.forward import Forward
-from frostline.prefix import Split
-from frostline.records import Layout
-from frostline.stack import Stack, packing
-from frostline.stack.packing import Packing, packed
-from frostline.testing import Family
+from frostline.model import packing
+from frostline.model.packing import Packing, packed
+from frostline.model.stack import Stack
+from frostline.records.specs import Layout
+from frostline.testing.models import Family
+from frostline.training.batches import Batch, Encoded, Padding, make_batch
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split
 from tiny import CASES, PACKED, TEETH, Case, distance
 
 N_LAYERS = 3

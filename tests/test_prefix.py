@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers.models.bert.modeling_bert import BertLayer
 
-from frostline.batches import Encoded, make_batch
-from frostline.cache import HEADER_BYTES, Cache
 from frostline.errors import FrostlineError
-from frostline.prefix import Origin, Prefixes, compute_states, estimated_bytes
-from frostline.records import CacheDtype
-from frostline.run import Runner
-from frostline.stack import Stack
-from frostline.testing import Family, make_model, make_spec, make_task
+from frostline.model.stack import Stack
+from frostline.records.specs import CacheDtype
+from frostline.storage.prefix_cache import HEADER_BYTES, Cache
+from frostline.testing.models import Family, make_model, make_spec, make_task
+from frostline.training.batches import Encoded, make_batch
+from frostline.training.prefix import Origin, Prefixes, compute_states, estimated_bytes
+from frostline.training.run import Runner
 from tiny import BASIC, TEETH, Case, distance
 
 N_LAYERS = 3

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import tasks
-from frostline.batches import Batch, Encoded, encode, make_batch
-from frostline.forward import Forward
-from frostline.prefix import Split, States, compute_states
-from frostline.records import RunSpec
-from frostline.stack import Stack
-from frostline.stack.load import load_model, load_tokenizer
+from frostline.model.load import load_model, load_tokenizer
+from frostline.model.stack import Stack
+from frostline.records.specs import RunSpec
 from frostline.tasks import TaskData
+from frostline.training.batches import Batch, Encoded, encode, make_batch
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split, States, compute_states
 from tiny import TEETH, distance, step_losses
 
 pytestmark = pytest.mark.real

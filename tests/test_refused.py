@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from frostline.cli import main
-from frostline.stack.load import quiet
-from frostline.testing import make_task, make_tokenizer
+from frostline.model.load import quiet
+from frostline.testing.models import make_task, make_tokenizer
 
 _ANY = {"vocab_size": 20, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 _HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}

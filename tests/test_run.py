@@ -18,14 +18,16 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import r2_score, root_mean_squared_error
 from transformers import BertConfig, BertModel
 
-from frostline import evaluate, tasks
-from frostline import run as run_module
+from frostline import tasks
 from frostline.errors import DataError
-from frostline.records import EpochRecord, Kind, RunResult, RunSpec
-from frostline.run import TRAIN_SAMPLE, Runner
-from frostline.stack import Stack
-from frostline.stack.load import load_tokenizer
-from frostline.testing import Family, make_model, make_spec, make_task, make_tokenizer
+from frostline.model.load import load_tokenizer
+from frostline.model.stack import Stack
+from frostline.records.results import EpochRecord, RunResult
+from frostline.records.specs import Kind, RunSpec
+from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
+from frostline.training import evaluate
+from frostline.training import run as run_module
+from frostline.training.run import TRAIN_SAMPLE, Runner
 from tiny import BASIC, TEETH
 
 N_ROWS = 60

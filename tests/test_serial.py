@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 import frostline
 from frostline.errors import DataError
-from frostline.records import EpochRecord, RunResult, TaskSpec
-from frostline.serial import Record, StoredArray, field_docs, key_fields
+from frostline.records.results import EpochRecord, RunResult
+from frostline.records.serial import Record, StoredArray, field_docs, key_fields
+from frostline.records.specs import TaskSpec
 from synthetic import make_result
 
 NOT_NUMBERS: tuple[object, ...] = ("1", True, None, [1], {})

@@ -11,9 +11,9 @@ import pytest
 import frostline as public
 from commands import Finished, Toy, check_one_line, frostline, runs_in
 from frostline import tasks
-from frostline.asked import CurveSpec
 from frostline.cli import main
-from frostline.sizes import requests
+from frostline.records.requests import CurveSpec
+from frostline.studies.sizes import requests
 
 SIZES = (16, 32, 64)
 SETTINGS = ("--seeds", "2", "--lr", "1e-2", "--epochs", "1", "--batch-size", "8", "--frozen", "2,3", "--json")

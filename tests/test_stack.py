@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from frostline.errors import UsageError
-from frostline.stack import FrozenMovedError, Stack
-from frostline.testing import Family, make_stack
+from frostline.model.stack import FrozenMovedError, Stack
+from frostline.testing.models import Family, make_stack
 from tiny import BASIC, CASES, TEETH, Case, distance
 
 N_LAYERS = 3

@@ -28,11 +28,11 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from frostline.run import Runner
-from frostline.stack import NoDepthError, Stack
-from frostline.stack.load import load_model, quiet
-from frostline.stack.structure import PassThrough, find_layers, probed_tokens
-from frostline.testing import FAMILIES, Family, make_spec, make_stack, make_task, make_tokenizer
+from frostline.model.load import load_model, quiet
+from frostline.model.stack import NoDepthError, Stack
+from frostline.model.structure import PassThrough, find_layers, probed_tokens
+from frostline.testing.models import FAMILIES, Family, make_spec, make_stack, make_task, make_tokenizer
+from frostline.training.run import Runner
 from tiny import BASIC, TEETH, Case, distance
 
 N_LAYERS = 3

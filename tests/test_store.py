@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frostline import atomic
 from frostline.errors import DataError, UsageError
-from frostline.records import Crash, RunResult
-from frostline.store import FolderIdentity, Store
+from frostline.records.results import Crash, RunResult
+from frostline.storage import atomic
+from frostline.storage.runs import FolderIdentity, Store
 from synthetic import make_result
 
 IDENTITY = FolderIdentity(model="bert", model_fingerprint="a" * 32, task="toy", data_fingerprint="b" * 32)

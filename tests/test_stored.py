@@ -13,12 +13,12 @@ import pytest
 
 from commands import Finished, Toy, frostline, start
 from frostline.analysis import Chapter, Curve
-from frostline.asked import ResolvedCurve
 from frostline.errors import DataError, UsageError
-from frostline.live import PAUSE, LivePage
-from frostline.report.html import page
-from frostline.store import Store
-from frostline.stored import chapters, curve_chapter
+from frostline.records.requests import ResolvedCurve
+from frostline.report.formats.html import page
+from frostline.report.progress.live import PAUSE, LivePage
+from frostline.storage.runs import Store
+from frostline.studies.stored import chapters, curve_chapter
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--frozen", "2,3", "--batch-size", "8", "--json")
 

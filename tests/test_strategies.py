@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import strategies, tasks
-from frostline.forward import Forward
-from frostline.loop import Descent, Training
-from frostline.prefix import Split, compute_states
-from frostline.records import RunSpec
-from frostline.stack import Stack
+from frostline.model.stack import Stack
+from frostline.records.specs import RunSpec
 from frostline.strategies import Freeze, Full, Layers, Strategy
-from frostline.testing import Family, make_stack
+from frostline.testing.models import Family, make_stack
+from frostline.training.forward import Forward
+from frostline.training.loop import Descent, Training
+from frostline.training.prefix import Split, compute_states
 from tiny import TEETH, Case
 
 N_LAYERS = 4

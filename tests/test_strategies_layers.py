@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from frostline.errors import UsageError
 from frostline.strategies import Freeze, Layers
-from frostline.testing import make_stack
+from frostline.testing.models import make_stack
 
 N_LAYERS = 5
 STACK = make_stack(n_layers=N_LAYERS)

@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from commands import Told, Toy
-from frostline.executors import Listener
-from frostline.executors.local import LocalProcesses
-from frostline.records import Crash, Leg, RunResult, RunSpec
-from frostline.report.progress import PlainProgress
-from frostline.store import Store
-from frostline.sweep import Rerun, Sweep, label
-from frostline.testing import make_spec
+from frostline.execution.executor import Listener
+from frostline.execution.local import LocalProcesses
+from frostline.execution.sweep import Rerun, Sweep, label
+from frostline.records.results import Crash, Leg, RunResult
+from frostline.records.specs import RunSpec
+from frostline.report.progress.display import PlainProgress
+from frostline.storage.runs import Store
+from frostline.testing.models import make_spec
 from synthetic import make_result
 from synthetic import make_spec as make_synthetic
 

@@ -11,8 +11,8 @@ import pytest
 
 from commands import Toy, frostline
 from frostline.errors import MissingExtraError, UsageError
-from frostline.records import RunResult
-from frostline.trackers import Mlflow, TensorBoard, Tracking, Wandb, final_values, run_name
+from frostline.execution.trackers import Mlflow, TensorBoard, Tracking, Wandb, final_values, run_name
+from frostline.records.results import RunResult
 from synthetic import make_result
 
 
@@ -103,7 +103,7 @@ def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(
 
     good, out_of_reach = Told(), Told()
     trackers = {"mlflow": lambda _: out_of_reach, "tensorboard": lambda _: good}
-    monkeypatch.setattr("frostline.trackers.TRACKERS", trackers)
+    monkeypatch.setattr("frostline.execution.trackers.TRACKERS", trackers)
     said: list[str] = []
     tracking = Tracking(["mlflow", "tensorboard"], tmp_path, said.append)
     for result in results:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from commands import Finished, Toy, frostline, runs_in
 from frostline import tasks
-from frostline.metrics import mean_loss
-from frostline.protocols import TUNED_RATES, best_rate
-from frostline.records import RunResult
-from frostline.run import Runner
-from frostline.serial import StoredArray
-from frostline.testing import make_spec
+from frostline.kinds.metrics import mean_loss
+from frostline.records.results import RunResult
+from frostline.records.serial import StoredArray
+from frostline.studies.protocols import TUNED_RATES, best_rate
+from frostline.testing.models import make_spec
+from frostline.training.run import Runner
 from synthetic import make_result
 
 RATES = "1e-3,1e-2"

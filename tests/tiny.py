@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frostline.batches import Batch, Encoded, encode, make_batch
-from frostline.forward import Forward
-from frostline.loop import Descent, Training
-from frostline.prefix import Split
-from frostline.records import Kind, RunSpec, TaskSpec
-from frostline.stack import Stack
-from frostline.testing import Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.model.stack import Stack
+from frostline.records.specs import Kind, RunSpec, TaskSpec
+from frostline.testing.models import Family, make_rows, make_stack, make_tokenizer, pad_token_of
+from frostline.training.batches import Batch, Encoded, encode, make_batch
+from frostline.training.forward import Forward
+from frostline.training.loop import Descent, Training
+from frostline.training.prefix import Split
 
 # As in a run: over tiny models several threads only wait for each other.
 torch.set_num_threads(1)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
     from frostline.api import compare, curve, dry_run, find, grid, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
-    from frostline.freezing import freeze
-    from frostline.stack import FrozenMovedError
+    from frostline.model.stack import FrozenMovedError
+    from frostline.saving.freeze import freeze
 
 __version__ = metadata.version("frostline")
 
@@ -21,7 +21,7 @@ _HOMES = {
     "DataError": "frostline.errors",
     "Finding": "frostline.analysis",
     "FrostlineError": "frostline.errors",
-    "FrozenMovedError": "frostline.stack",
+    "FrozenMovedError": "frostline.model.stack",
     "MissingExtraError": "frostline.errors",
     "OperatingPoint": "frostline.analysis",
     "UsageError": "frostline.errors",
@@ -30,7 +30,7 @@ _HOMES = {
     "dry_run": "frostline.api",
     "find": "frostline.api",
     "grid": "frostline.api",
-    "freeze": "frostline.freezing",
+    "freeze": "frostline.saving.freeze",
     "train": "frostline.api",
 }
 

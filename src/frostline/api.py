@@ -9,22 +9,24 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from frostline import atomic
 from frostline.analysis import Chapter, build_grid
-from frostline.asked import CurveSpec
-from frostline.comparing import check_plan, check_strategies, opened_comparison, run_compare
-from frostline.config import train_config
 from frostline.errors import UsageError, check_between, check_choice
-from frostline.estimate import Estimate, estimate
-from frostline.export import check_new_folder, save_model
-from frostline.protocols import of_comparison, of_curve, spec_at, spec_at_depth, units
-from frostline.records import RunResult, RunSpec
-from frostline.report.files import write_comparison, write_curve, write_report
-from frostline.report.progress import Progress, make_progress
-from frostline.resolve import Opened, open_curve
-from frostline.run import Runner
-from frostline.search import Goal, run_find
-from frostline.settings import (
+from frostline.execution.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
+from frostline.records.requests import CurveSpec
+from frostline.records.results import RunResult
+from frostline.records.specs import RunSpec
+from frostline.report.formats.files import write_comparison, write_curve, write_report
+from frostline.report.progress.display import Progress, make_progress
+from frostline.saving.save import check_new_folder, save_model
+from frostline.storage import atomic
+from frostline.strategies import Freeze, Full, Strategy, parse
+from frostline.studies.compare import check_plan, check_strategies, opened_comparison, run_compare
+from frostline.studies.estimate import Estimate, estimate
+from frostline.studies.find import Goal, run_find
+from frostline.studies.protocols import of_comparison, of_curve, spec_at, spec_at_depth, units
+from frostline.studies.requests.config_file import train_config
+from frostline.studies.requests.resolve import Opened, open_curve
+from frostline.studies.requests.settings import (
     make_request,
     read_folder,
     read_number,
@@ -34,10 +36,9 @@ from frostline.settings import (
     read_strategies,
     without_numpy,
 )
-from frostline.sizes import Equal, run_sizes
-from frostline.strategies import Freeze, Full, Strategy, parse
-from frostline.studies import Compared, Found, SizeStudy, Study, study_of
-from frostline.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
+from frostline.studies.results import Compared, Found, SizeStudy, Study, study_of
+from frostline.studies.sizes import Equal, run_sizes
+from frostline.training.run import Runner
 
 
 def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Any) -> Study:

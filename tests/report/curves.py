@@ -16,7 +16,7 @@ from frostline.analysis import (
     RunCounts,
     TriedRate,
 )
-from frostline.records import SCALES, Scale
+from frostline.records.specs import SCALES, Scale
 
 DEMO_SCORES: dict[int | None, tuple[float, ...]] = {
     None: (0.769, 0.788, 0.781, 0.776, 0.792),

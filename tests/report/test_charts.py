@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frostline.analysis import Curve
-from frostline.report.charts import ACCENT, apart, curve_chart, svg, write_svg
+from frostline.report.charts.curve import ACCENT, apart, curve_chart, svg, write_svg
 
 from .curves import make_curve
 

@@ -15,16 +15,16 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from frostline.analysis import Chapter, Comparison
-from frostline.report import comparing, text
+from frostline.report import comparison_wording, text
 from frostline.report.chapters import AnyChapter
-from frostline.report.charts import svg
-from frostline.report.comparison_charts import cost_chart, rates_chart
-from frostline.report.files import FORMATS, write_comparison, write_reports
-from frostline.report.heatmap import SHADES, by_training_rows, heat_table
-from frostline.report.html import page
-from frostline.report.latex import latex
-from frostline.report.markdown import comparison_markdown, markdown
-from frostline.report.spreadsheet import spreadsheet
+from frostline.report.charts.comparison import cost_chart, rates_chart
+from frostline.report.charts.curve import svg
+from frostline.report.charts.heatmap import SHADES, by_training_rows, heat_table
+from frostline.report.formats.files import FORMATS, write_comparison, write_reports
+from frostline.report.formats.html import page
+from frostline.report.formats.latex import latex
+from frostline.report.formats.markdown import comparison_markdown, markdown
+from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters, print_comparison
 
 from .chapters import make_chapter
@@ -59,7 +59,7 @@ def shown(source: str) -> Page:
 
 def test_the_answer_and_the_title_stand_first(shown: Page) -> None:
     assert "all-MiniLM-L6-v2 on sst2: 12 strategies" in shown.text
-    assert comparing.answer(make_comparison()) in shown.text
+    assert comparison_wording.answer(make_comparison()) in shown.text
     assert "which way of fine-tuning" in shown.text
 
 
@@ -83,10 +83,10 @@ def test_every_number_of_a_strategy_is_that_of_its_record(shown: Page) -> None:
 
 def test_behind_every_cost_is_its_table(shown: Page) -> None:
     tables = shown.named("The values of this chart")
-    assert len(tables) == len(comparing.COSTS)
-    for kind, rows in zip(comparing.COSTS, tables, strict=True):
+    assert len(tables) == len(comparison_wording.COSTS)
+    for kind, rows in zip(comparison_wording.COSTS, tables, strict=True):
         on_front = {row[0] for row in rows[1:] if row[rows[0].index("front")] == "yes"}
-        assert on_front == {point.name for point in comparing.front(make_comparison(), kind)}
+        assert on_front == {point.name for point in comparison_wording.front(make_comparison(), kind)}
 
 
 def test_a_fit_has_no_rate_and_no_loss(shown: Page) -> None:

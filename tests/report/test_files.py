@@ -10,9 +10,9 @@ import pytest
 
 from frostline.analysis import Chapter, Curve
 from frostline.errors import UsageError
-from frostline.report.charts import svg
-from frostline.report.files import write_curve, write_report
-from frostline.report.markdown import markdown
+from frostline.report.charts.curve import svg
+from frostline.report.formats.files import write_curve, write_report
+from frostline.report.formats.markdown import markdown
 
 from .curves import make_curve
 

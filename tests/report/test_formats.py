@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from frostline.errors import UsageError
-from frostline.report.files import FORMATS, write_reports
-from frostline.report.latex import escape, latex
-from frostline.report.spreadsheet import spreadsheet
+from frostline.report.formats.files import FORMATS, write_reports
+from frostline.report.formats.latex import escape, latex
+from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters
 
 from .chapters import make_chapter

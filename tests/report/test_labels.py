@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frostline.report.labels import Box, Label, Scene, place
+from frostline.report.charts.labels import Box, Label, Scene, place
 
 SIZE = (680.0, 380.0)
 NAMES = [f"strategy:{number}" for number in range(12)]

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from frostline.analysis import Curve, Point
 from frostline.report import text
-from frostline.report.markdown import escape, markdown
+from frostline.report.formats.markdown import escape, markdown
 
 from .curves import make_curve
 

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from frostline.analysis import VIEWS, Chapter, Interval, series
-from frostline.report import sentences
-from frostline.report.html import REFRESH_SECONDS, page
+from frostline.report import wording
+from frostline.report.formats.html import REFRESH_SECONDS, page
 
 from .chapters import make_chapter
 from .curves import make_curve
@@ -87,8 +87,8 @@ def shown(chapter: Chapter) -> Page:
 
 
 def test_the_answer_and_the_decision_stand_first(chapter: Chapter, shown: Page) -> None:
-    assert sentences.answer(chapter.curve) in shown.text
-    assert shown.text.index(sentences.answer(chapter.curve)) < shown.text.index("Operating points")
+    assert wording.answer(chapter.curve) in shown.text
+    assert shown.text.index(wording.answer(chapter.curve)) < shown.text.index("Operating points")
 
 
 def test_every_number_of_the_curve_is_that_of_its_record(chapter: Chapter, shown: Page) -> None:

@@ -12,7 +12,7 @@ import pytest
 from browser import chromium, requests, set_width
 from frostline.analysis import VIEWS
 from frostline.report.chapters import AnyChapter
-from frostline.report.html import page
+from frostline.report.formats.html import page
 
 from .chapters import make_chapter
 from .comparisons import make_comparison_chapter, make_probes, sized

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from frostline.report.progress import LiveProgress, PlainProgress, Progress, Tally, make_progress
+from frostline.report.progress.display import LiveProgress, PlainProgress, Progress, Tally, make_progress
 
 
 class FakeClock:

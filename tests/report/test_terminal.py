@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from frostline.analysis import Curve, Point
-from frostline.records import Census, DepthCount
+from frostline.records.parameters import Census, DepthCount
 from frostline.report import text
+from frostline.report.charts.text import chart_lines
 from frostline.report.terminal import print_curve, print_layers, print_tasks
-from frostline.report.textchart import chart_lines
 
 from .curves import make_curve
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frostline import tasks
 from frostline.errors import DataError, UsageError
-from frostline.tasks import files
+from frostline.tasks.formats import files
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> str:

@@ -16,8 +16,8 @@ from pyarrow import parquet
 
 from frostline import tasks
 from frostline.errors import DataError, UsageError
-from frostline.tasks import files
-from frostline.tasks.text import MOST_CHARACTERS
+from frostline.tasks.formats import files
+from frostline.tasks.formats.text import MOST_CHARACTERS
 
 TEXTS = [f'row {i}, "quoted"\nand é\u2028' for i in range(40)]
 LABELS = [("no", "yes")[i % 2] for i in range(40)]

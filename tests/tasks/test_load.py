@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frostline import metrics, tasks
+from frostline import tasks
 from frostline.errors import UsageError
-from frostline.records import TaskSpec
+from frostline.kinds import metrics
+from frostline.records.specs import TaskSpec
 
 
 @pytest.fixture

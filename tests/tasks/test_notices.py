@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frostline import metrics, tasks
+from frostline import tasks
 from frostline.errors import UsageError
-from frostline.records import Kind
+from frostline.kinds import metrics
+from frostline.records.specs import Kind
 from frostline.tasks import Rows, Task
-from frostline.tasks.notices import label_notices, row_notices
+from frostline.tasks.warnings import label_notices, row_notices
 
 Row = tuple[str, float]
 

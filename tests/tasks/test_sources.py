@@ -12,7 +12,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from frostline import tasks
 from frostline.errors import DataError, UsageError
-from frostline.tasks import hub
+from frostline.tasks.formats import hub
 
 
 def load(source: str, **options: Any) -> tasks.TaskData:

@@ -11,7 +11,6 @@ from frostline.analysis.comparisons import (
     probe_points,
 )
 from frostline.analysis.curves import build_curve
-from frostline.analysis.grids import Grid, SizedCurve, build_grid
 from frostline.analysis.points import Replicates, dev_variance, row_variance
 from frostline.analysis.records import (
     Answer,
@@ -26,6 +25,7 @@ from frostline.analysis.records import (
     RunCounts,
     TriedRate,
 )
+from frostline.analysis.sizes import Grid, SizedCurve, build_grid
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
 __all__ = [

@@ -10,8 +10,9 @@ from pathlib import Path
 from frostline import stats
 from frostline.analysis.comparisons import Comparison, ProbePoint
 from frostline.analysis.records import Curve
-from frostline.records import Role, RunResult
-from frostline.serial import Record
+from frostline.records.results import RunResult
+from frostline.records.serial import Record
+from frostline.records.specs import Role
 
 
 @dataclass(frozen=True, kw_only=True)

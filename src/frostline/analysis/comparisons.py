@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from frostline import stats
 from frostline.analysis.points import Replicates, make_frame, make_point
 from frostline.analysis.records import CurveCost, Interval, Point, RunCounts
-from frostline.asked import CurveSpec
-from frostline.records import Protocol, RunResult
-from frostline.serial import Record
+from frostline.records.requests import CurveSpec
+from frostline.records.results import RunResult
+from frostline.records.serial import Record
+from frostline.records.specs import Protocol
 
 _NUMBER_BYTES = 4
 """of a weight, fp32"""

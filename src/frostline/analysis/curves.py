@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.cautions import DevMargin, cautions, means_by_depth
 from frostline.analysis.points import RESAMPLING_SEED, Frame, Replicates, dev_variance, make_frame, make_point
 from frostline.analysis.records import Curve, CurveCost, DepthShare, OperatingPoint, Point, RunCounts, TriedRate
-from frostline.asked import CurveSpec
+from frostline.analysis.warnings import DevMargin, cautions, means_by_depth
 from frostline.errors import FrostlineError
-from frostline.records import SCALES, RunResult, Scale
+from frostline.records.requests import CurveSpec
+from frostline.records.results import RunResult
+from frostline.records.specs import SCALES, Scale
 
 
 def build_curve(

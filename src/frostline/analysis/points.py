@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.analysis.records import Interval, OtherMetric, Point
 from frostline.errors import FrostlineError
-from frostline.metrics import metric_named
-from frostline.records import Protocol, RunResult, RunSpec, Scale
+from frostline.kinds.metrics import metric_named
+from frostline.records.results import RunResult
+from frostline.records.specs import Protocol, RunSpec, Scale
 
 _MOST_ROWS_AT_ONCE = 20_000
 """dev rows up to which all resamples are held in memory"""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline.errors import UsageError, check_choice
-from frostline.records import SCALES, Protocol, Scale
-from frostline.serial import Record
+from frostline.records.serial import Record
+from frostline.records.specs import SCALES, Protocol, Scale
 
 Interval = tuple[float, ...]
 """(low, high)"""

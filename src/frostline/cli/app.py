@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from frostline import flags
+from frostline.cli import flags
 from frostline.errors import EXIT_CRASHED_RUNS
 
 app = typer.Typer(

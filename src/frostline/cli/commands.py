@@ -15,9 +15,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from frostline import atomic, flags
+from frostline.cli import flags
 from frostline.cli.app import app, console, end, print_json, settings_of
-from frostline.flags import flag
+from frostline.cli.flags import flag
+from frostline.storage import atomic
 
 
 @app.command()
@@ -79,7 +80,7 @@ def predict(
     to: Annotated[Path | None, flag("--to", said="write there instead of standard output")] = None,
 ) -> None:
     """The file's columns, then `prediction` and one `probability_<label>` a class."""
-    from frostline.export import predict_file
+    from frostline.saving.save import predict_file
 
     rows = list(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"))
     written = _rows(rows, format)
@@ -92,8 +93,8 @@ def predict(
 @app.command()
 def layers(model: flags.Model, as_json: flags.AsJson = False) -> None:
     """The parameter table, and what each depth trains. The four models of the paper need no download."""
+    from frostline.model.census import census
     from frostline.report.terminal import print_layers
-    from frostline.stack.census import census
 
     found = census(model)
     if as_json:
@@ -126,11 +127,11 @@ def report(
 ) -> None:
     """What out folders hold, each request apart: on the terminal, or as files `report.<ending>`."""
     from frostline.report.terminal import print_chapters
-    from frostline.stored import chapters
+    from frostline.studies.stored import chapters
 
     found = [chapter for folder in folders for chapter in chapters(folder)]
     if format is not None:
-        from frostline.report.files import write_reports
+        from frostline.report.formats.files import write_reports
 
         for path in write_reports(found, [name.strip() for name in format.split(",")], to or folders[0]):
             console().print(str(path), highlight=False, markup=False, soft_wrap=True)
@@ -147,8 +148,8 @@ app.add_typer(caches, name="cache")
 @caches.command("ls")
 def cache_ls(as_json: flags.AsJson = False) -> None:
     """What is kept, and how large it is."""
-    from frostline.cache import Cache, default_folder
     from frostline.report.terminal import print_cache
+    from frostline.storage.prefix_cache import Cache, default_folder
 
     cache = Cache(default_folder())
     entries = cache.entries()
@@ -165,8 +166,8 @@ def cache_rm(
     ] = None,
 ) -> None:
     """Removes what is kept of a model or task, or everything; it is computed again when it is needed."""
-    from frostline.cache import Cache, default_folder
     from frostline.report import text
+    from frostline.storage.prefix_cache import Cache, default_folder
 
     n_bytes = Cache(default_folder()).remove(name)
     console().print(f"{text.size(n_bytes)} removed", highlight=False)
@@ -179,7 +180,7 @@ def demo(
     as_json: flags.AsJson = False,
 ) -> None:
     """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
-    from frostline.demo import demo_curve, print_demo
+    from frostline.cli.demo import demo_curve, print_demo
 
     found = demo_curve(out, workers=workers)
     if as_json:

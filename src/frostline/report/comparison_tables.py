@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from frostline.analysis import Comparison, ProbePoint, StrategyPoint
-from frostline.report import comparing, text
-from frostline.report.comparing import CostKind
+from frostline.report import comparison_wording, text
+from frostline.report.comparison_wording import CostKind
 from frostline.report.tables import Table
 
 Cell = Callable[[StrategyPoint], str]
@@ -18,7 +18,7 @@ COST_HEADS: dict[CostKind, str] = {
     "parameters": "trained parameters",
     "memory": "memory",
 }
-_NAME: dict[str, Cell] = {"strategy": comparing.name}
+_NAME: dict[str, Cell] = {"strategy": comparison_wording.name}
 _PARAMETERS: dict[str, Cell] = {"trained parameters": lambda point: text.count(point.trained_parameters)}
 _STORED: dict[str, Cell] = {"bytes a task": lambda point: text.size(point.stored_bytes)}
 _COSTS: dict[str, Cell] = {
@@ -60,7 +60,7 @@ def against_table(comparison: Comparison) -> Table:
 
 def cost_table(comparison: Comparison, kind: CostKind) -> Table:
     """What a chart of quality against a cost shows."""
-    on_front = {point.name for point in comparing.front(comparison, kind)}
+    on_front = {point.name for point in comparison_wording.front(comparison, kind)}
     costs: dict[str, Cell] = (
         (_PARAMETERS | _STORED) if kind == "parameters" else {COST_HEADS[kind]: _COSTS[COST_HEADS[kind]]}
     )
@@ -96,7 +96,7 @@ def probe_table(probes: Sequence[ProbePoint]) -> Table:
 
 def summary_table(comparisons: Sequence[Comparison]) -> Table:
     """One row a comparison: what scores highest, and the quickest that keeps the share."""
-    share = text.keep_share(comparing.KEEP)
+    share = text.keep_share(comparison_wording.KEEP)
     heads = ("metric", "full score", "highest", "its score", "quickest", "score", "share of full")
     title = f"What scores highest, and the quickest that keeps {share} of the full score; the rest as shares of full's"
     rows = tuple((*_names(comparison), *_summary(comparison)) for comparison in comparisons)
@@ -117,13 +117,17 @@ def paper_table(comparisons: Sequence[Comparison]) -> Table:
 
 
 def _summary(comparison: Comparison) -> tuple[str, ...]:
-    full, top, enough = comparison.strategy("full"), comparing.best(comparison), comparing.cheapest(comparison)
+    full, top, enough = (
+        comparison.strategy("full"),
+        comparison_wording.best(comparison),
+        comparison_wording.cheapest(comparison),
+    )
     return (
         text.one_line(comparison.metric, 40),
         text.score(None if full is None else full.mean),
-        text.DASH if top is None else comparing.name(top),
+        text.DASH if top is None else comparison_wording.name(top),
         text.score(None if top is None else top.mean),
-        text.DASH if enough is None else comparing.name(enough),
+        text.DASH if enough is None else comparison_wording.name(enough),
         text.score(None if enough is None else enough.mean),
         text.share(None if enough is None else enough.ratio),
         *_parts(enough, full),

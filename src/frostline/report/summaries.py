@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from frostline.analysis import Chapter, Curve, Mark, Point, RunLine, TriedRate, View, series
-from frostline.report import sentences, text
+from frostline.report import text, wording
 from frostline.report.chapters import AnyChapter, Told, told
 from frostline.report.tables import Table
 
@@ -70,7 +70,7 @@ def learning_table(chapters: Sequence[Chapter]) -> Table:
     for chapter in chapters:
         for n_frozen, points in chapter.learning:
             scores = [text.score(score) for _, score in points]
-            rows.append((*_names(chapter.curve), sentences.depth(n_frozen), *_filled(scores, n_epochs)))
+            rows.append((*_names(chapter.curve), wording.depth(n_frozen), *_filled(scores, n_epochs)))
     heads = (*_NAMES, "frozen", *(f"epoch {epoch}" for epoch in range(1, n_epochs + 1)))
     return Table(title="Mean dev score after each epoch", headers=heads, rows=tuple(rows), left=frozenset(_NAMES))
 
@@ -96,18 +96,18 @@ def _names(of: Told) -> tuple[str, str]:
 
 
 def _summary(curve: Curve) -> Iterable[str]:
-    asked = sentences.headline(curve)
-    point = None if asked is None else sentences.point_at(curve, asked.n_frozen)
+    asked = wording.headline(curve)
+    point = None if asked is None else wording.point_at(curve, asked.n_frozen)
     scale = "ratio" if asked is None else asked.scale
     is_known = asked is not None and asked.trained_layers is not None
     return (
         text.one_line(curve.metric, 40),
         text.score(curve.full.mean),
         text.DASH if asked is None else text.keep_share(asked.keep),
-        sentences.depth(asked.n_frozen) if asked is not None and is_known else text.DASH,
+        wording.depth(asked.n_frozen) if asked is not None and is_known else text.DASH,
         str(asked.trained_layers) if asked is not None and is_known else text.DASH,
         text.DASH if point is None else text.score(point.mean),
-        text.DASH if point is None else text.share(sentences.kept(point, scale)),
+        text.DASH if point is None else text.share(wording.kept(point, scale)),
         text.DASH if point is None or scale != "ratio" else text.share_interval(point.ratio_ci),
         *_parts(curve, point),
     )
@@ -125,13 +125,13 @@ def _parts(curve: Curve, point: Point | None) -> tuple[str, str, str]:
 
 def _paper_rows(curve: Curve) -> list[tuple[str, ...]]:
     rows = [("nothing frozen", *_paper_cells(curve.full))]
-    asked = sentences.headline(curve)
+    asked = wording.headline(curve)
     if asked is not None:
-        point = sentences.point_at(curve, asked.n_frozen)
+        point = wording.point_at(curve, asked.n_frozen)
         above = "" if asked.scale == "ratio" else " above chance"
         what = f"fewest layers for {text.keep_share(asked.keep)}{above}"
         rows.append((what, *(_paper_cells(point) if point is not None else [text.DASH] * 6)))
-    head = sentences.point_at(curve, curve.n_layers)
+    head = wording.point_at(curve, curve.n_layers)
     if head is not None:
         rows.append(("all frozen but the output", *_paper_cells(head)))
     return rows
@@ -139,7 +139,7 @@ def _paper_rows(curve: Curve) -> list[tuple[str, ...]]:
 
 def _paper_cells(point: Point) -> tuple[str, ...]:
     return (
-        sentences.depth(point.n_frozen),
+        wording.depth(point.n_frozen),
         str(point.trained_layers),
         text.count(point.trained_parameters),
         text.score(point.mean),
@@ -149,9 +149,9 @@ def _paper_cells(point: Point) -> tuple[str, ...]:
 
 
 def _view_row(view: View, mark: Mark) -> tuple[str, ...]:
-    by_seed = " ".join(sentences.view_value(view, one) for _, one in mark.by_seed) or text.DASH
-    value, interval = sentences.view_value(view, mark.value), sentences.view_interval(view, mark.interval)
-    return sentences.depth(mark.n_frozen), value, interval, by_seed
+    by_seed = " ".join(wording.view_value(view, one) for _, one in mark.by_seed) or text.DASH
+    value, interval = wording.view_value(view, mark.value), wording.view_interval(view, mark.interval)
+    return wording.depth(mark.n_frozen), value, interval, by_seed
 
 
 def _rate_row(tried: TriedRate, *, is_taken: bool) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def _rate_row(tried: TriedRate, *, is_taken: bool) -> tuple[str, ...]:
 
 def _cost_row(point: Point) -> tuple[str, ...]:
     return (
-        sentences.depth(point.n_frozen),
+        wording.depth(point.n_frozen),
         text.score(point.mean),
         text.seconds(point.seconds),
         text.size(point.peak_bytes),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frostline.analysis import Curve, OperatingPoint, Point
-from frostline.report import sentences, text
+from frostline.report import text, wording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Table:
 
 Cell = Callable[[Point], str]
 
-_FROZEN: dict[str, Cell] = {"frozen": lambda point: sentences.depth(point.n_frozen)}
+_FROZEN: dict[str, Cell] = {"frozen": lambda point: wording.depth(point.n_frozen)}
 _SCORES: dict[str, Cell] = {
     "trained layers": lambda point: str(point.trained_layers),
     "mean": lambda point: text.score(point.mean),
@@ -92,11 +92,11 @@ def line_search_table(curve: Curve) -> Table:
 
 
 def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:
-    frozen = text.DASH if asked.trained_layers is None else sentences.depth(asked.n_frozen)
+    frozen = text.DASH if asked.trained_layers is None else wording.depth(asked.n_frozen)
     trained = text.DASH if asked.trained_layers is None else str(asked.trained_layers)
-    scale = sentences.SCALE_WORDS[asked.scale]
-    shares = sentences.distribution(asked.distribution)
-    return text.keep_share(asked.keep), scale, frozen, trained, sentences.depths(asked.plausible), shares
+    scale = wording.SCALE_WORDS[asked.scale]
+    shares = wording.distribution(asked.distribution)
+    return text.keep_share(asked.keep), scale, frozen, trained, wording.depths(asked.plausible), shares
 
 
 def _point_table(curve: Curve, title: str, cells: dict[str, Cell]) -> Table:

@@ -14,11 +14,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from frostline.analysis import Chapter, Comparison, Curve, Finding
-from frostline.cache import Entry
-from frostline.records import Census, DepthCount
-from frostline.report import comparing, comparison_tables, sentences, tables, text
+from frostline.records.parameters import Census, DepthCount
+from frostline.report import comparison_tables, comparison_wording, tables, text, wording
 from frostline.report.chapters import AnyChapter, Told, told
-from frostline.report.textchart import LINE, MEAN, SEED, chart_lines
+from frostline.report.charts.text import LINE, MEAN, SEED, chart_lines
+from frostline.storage.prefix_cache import Entry
 
 ACCENT = "cyan"
 _WIDEST_CHART = 100
@@ -46,7 +46,7 @@ def print_curve(console: Console, curve: Curve) -> None:
     _print_table(console, tables.against_table(curve))
     if curve.operating_points:
         _print_table(console, tables.operating_table(curve))
-    _print_run(console, sentences.how_run(curve), sentences.INTERVALS_NOTE)
+    _print_run(console, wording.how_run(curve), wording.INTERVALS_NOTE)
     _print_remarks(console, curve)
 
 
@@ -57,7 +57,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     _print_table(console, comparison_tables.against_table(comparison))
     if comparison.probes:
         _print_table(console, comparison_tables.probe_table(comparison.probes))
-    _print_run(console, comparing.how_run(comparison), comparing.NOTE)
+    _print_run(console, comparison_wording.how_run(comparison), comparison_wording.NOTE)
     _print_remarks(console, comparison)
 
 
@@ -88,7 +88,7 @@ def print_layers(console: Console, census: Census) -> None:
     _print_table(console, tables.Table(title="Parameters", headers=("part", "parameters"), rows=rows, left=_PART))
     title = "What each depth trains, the task head included"
     heads = ("frozen", "trained layers", "trained parameters", "share")
-    full = (sentences.depth(None), str(census.n_layers), text.count(census.full), text.share(1.0))
+    full = (wording.depth(None), str(census.n_layers), text.count(census.full), text.share(1.0))
     depths = (_depth_row(depth, census.n_layers) for depth in census.depths)
     _print_table(console, tables.Table(title=title, headers=heads, rows=(full, *depths)))
 
@@ -120,17 +120,17 @@ def _print_whole(console: Console, of: Told) -> None:
 
 
 def _print_answer(console: Console, of: Told) -> None:
-    said = sentences.answer(of) if isinstance(of, Curve) else comparing.answer(of)
-    _say(console, Text(sentences.title_of(of), style="bold"))
+    said = wording.answer(of) if isinstance(of, Curve) else comparison_wording.answer(of)
+    _say(console, Text(wording.title_of(of), style="bold"))
     _say(console, Text(said, style=ACCENT))
     if isinstance(of, Finding):
-        _say(console, Text(sentences.decision(of)))
+        _say(console, Text(wording.decision(of)))
     console.print()
 
 
 def _depth_row(depth: DepthCount, n_layers: int) -> tuple[str, ...]:
     trained = str(n_layers - depth.n_frozen)
-    return sentences.depth(depth.n_frozen), trained, text.count(depth.trained_parameters), text.share(depth.share)
+    return wording.depth(depth.n_frozen), trained, text.count(depth.trained_parameters), text.share(depth.share)
 
 
 def _print_table(console: Console, table: tables.Table) -> None:
@@ -174,7 +174,7 @@ def _print_run(console: Console, how_run: Sequence[tuple[str, str]], note: str) 
 
 
 def _print_remarks(console: Console, of: Told) -> None:
-    remarks = sentences.remarks(of)
+    remarks = wording.remarks(of)
     if not remarks:
         return
     console.print()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.records import Plan
+from frostline.records.plans import Plan
 from frostline.strategies.strategy import Strategy, read_number
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 
 @final
@@ -35,8 +35,8 @@ class Adapter(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """An adapter behind attention and one behind the feed-forward part, before each is added to its input."""
-        from frostline.stack.additions import adapter_parameters
-        from frostline.stack.parts import norms, sublayer_outputs
+        from frostline.model.added.adapters import adapter_parameters
+        from frostline.model.parts import norms, sublayer_outputs
 
         added = sublayer_outputs(stack)
         trained = (*adapter_parameters(added), *norms(stack), *stack.parameters_of(()))
@@ -44,8 +44,8 @@ class Adapter(Strategy):
 
     def put_in(self, stack: Stack) -> None:
         """Hooks an adapter to the output of each part."""
-        from frostline.stack.additions import add_adapters
-        from frostline.stack.parts import sublayer_outputs
+        from frostline.model.added.adapters import add_adapters
+        from frostline.model.parts import sublayer_outputs
 
         add_adapters(stack, sublayer_outputs(stack), self.width)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.records import Plan
+from frostline.records.plans import Plan
 from frostline.strategies.strategy import Strategy, read_nothing
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 
 @final
@@ -34,6 +34,6 @@ class BitFit(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """Every bias in a layer, a norm's too; refused where there is none."""
-        from frostline.stack.parts import biases
+        from frostline.model.parts import biases
 
         return Plan.one_phase(cached_layers=0, trained=(*biases(stack), *stack.parameters_of(())))

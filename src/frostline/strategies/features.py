@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
 from frostline.errors import UsageError
-from frostline.records import Kind, Plan
+from frostline.records.plans import Plan
+from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, UnreadableError
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 _FITS: dict[Kind, Literal["logreg", "ridge"]] = {"classification": "logreg", "regression": "ridge"}
 
@@ -49,7 +50,7 @@ class Features(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """A linear reader of one layer's states, fitted in one go; everything below it may be cached."""
-        from frostline.stack.readers import LINEAR_PARAMETERS, READER
+        from frostline.model.added.readers import LINEAR_PARAMETERS, READER
 
         return Plan.one_phase(
             cached_layers=stack.n_layers, trained=LINEAR_PARAMETERS, added=(READER,), fit="closed_form"
@@ -57,7 +58,7 @@ class Features(Strategy):
 
     def put_in(self, stack: Stack) -> None:
         """A reader that is still to be fitted."""
-        from frostline.stack.readers import add_linear
+        from frostline.model.added.readers import add_linear
 
         add_linear(stack)
 
@@ -97,7 +98,7 @@ class BiLstm(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """The LSTM and its output; all states may be cached."""
-        from frostline.stack.readers import READER, bilstm_parameters
+        from frostline.model.added.readers import READER, bilstm_parameters
 
         return Plan.one_phase(
             cached_layers=stack.n_layers, trained=bilstm_parameters(stack, self.reads(stack.n_layers)), added=(READER,)
@@ -105,7 +106,7 @@ class BiLstm(Strategy):
 
     def put_in(self, stack: Stack) -> None:
         """A new LSTM."""
-        from frostline.stack.readers import add_bilstm
+        from frostline.model.added.readers import add_bilstm
 
         add_bilstm(stack, self.reads(stack.n_layers))
 

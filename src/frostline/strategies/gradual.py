@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.records import Phase, Plan
+from frostline.records.plans import Phase, Plan
 from frostline.strategies.strategy import Strategy, read_nothing
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 
 @final

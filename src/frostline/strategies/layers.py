@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
-from frostline.records import Kind, Plan
+from frostline.records.plans import Plan
+from frostline.records.specs import Kind
 from frostline.strategies.freeze import Freeze
 from frostline.strategies.strategy import Strategy, UnreadableError
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 _MOST_LAYERS = 10_000
 

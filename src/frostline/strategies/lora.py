@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.records import Kind, Plan
+from frostline.records.plans import Plan
+from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 
 @final
@@ -37,8 +38,8 @@ class Lora(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """The updates and the head; the state after `n_frozen` layers may be cached."""
-        from frostline.stack.additions import check_peft, lora_parameters
-        from frostline.stack.parts import query_and_value
+        from frostline.model.added.adapters import check_peft, lora_parameters
+        from frostline.model.parts import query_and_value
 
         check_peft()
         check_layers(self, self.n_frozen, stack.n_layers)
@@ -48,14 +49,14 @@ class Lora(Strategy):
 
     def put_in(self, stack: Stack) -> None:
         """Wraps the projections as peft does."""
-        from frostline.stack.additions import add_lora
-        from frostline.stack.parts import query_and_value
+        from frostline.model.added.adapters import add_lora
+        from frostline.model.parts import query_and_value
 
         add_lora(stack, query_and_value(stack, self.n_frozen), rank=self.rank, alpha=2 * self.rank)
 
     def take_out(self, stack: Stack) -> bool:
         """Adds the updates to the weights that they are of."""
-        from frostline.stack.additions import merge_lora
+        from frostline.model.added.adapters import merge_lora
 
         merge_lora(stack)
         return True

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from frostline.errors import UsageError
-from frostline.records import Kind, Plan
+from frostline.records.plans import Plan
+from frostline.records.specs import Kind
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 Rates = Literal["ordinary", "large", "none"]
 """Which learning rates are tried: those of a whole model, larger ones, or none because nothing descends."""

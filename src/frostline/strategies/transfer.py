@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.records import Kind, Plan
+from frostline.records.plans import Plan
+from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
-    from frostline.stack import Stack
+    from frostline.model.stack import Stack
 
 
 @final
@@ -34,7 +35,7 @@ class Transfer(Strategy):
 
     def plan(self, stack: Stack) -> Plan:
         """All parameters train; all above the kept layers is drawn anew, pooler and final norm too."""
-        from frostline.stack.parts import pretrained_above
+        from frostline.model.parts import pretrained_above
 
         check_layers(self, self.n_kept, stack.n_layers)
         edits = pretrained_above(stack, self.n_kept, with_norm=True)

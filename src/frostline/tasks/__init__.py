@@ -1,9 +1,9 @@
 """Labelled text: the known tasks, a user's own files, and which of their rows train and are scored."""
 
 from frostline.tasks.demo import demo_model_folder
-from frostline.tasks.files import read_columns, read_objects
+from frostline.tasks.formats.files import read_columns, read_objects
+from frostline.tasks.formats.memory import write_rows
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
-from frostline.tasks.memory import write_rows
 from frostline.tasks.split import hold_out
 from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
 

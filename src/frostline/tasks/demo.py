@@ -11,9 +11,9 @@ import importlib.util
 from pathlib import Path
 
 from frostline.errors import DataError, MissingExtraError
-from frostline.tasks import files
-from frostline.tasks.source import Part, Source
-from frostline.tasks.table import Table
+from frostline.tasks.formats import files
+from frostline.tasks.formats.columns import Table
+from frostline.tasks.formats.sources import Part, Source
 from frostline.tasks.task import Task
 
 ROTTEN_TOMATOES = Task(

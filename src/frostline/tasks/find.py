@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from frostline.errors import UsageError
-from frostline.tasks import files, hub
-from frostline.tasks.source import Part, Source, part_of_file
-from frostline.tasks.table import check_dev, listed, no_dev_file
+from frostline.tasks.formats import files, hub
+from frostline.tasks.formats.columns import check_dev, listed, no_dev_file
+from frostline.tasks.formats.sources import Part, Source, part_of_file
 
 _DEV_SPLITS = ("dev", "validation", "valid", "val")
 

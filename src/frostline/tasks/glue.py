@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from frostline.errors import DataError, UsageError
-from frostline.tasks import find, hub
-from frostline.tasks.source import Part, Source, part_of_file
-from frostline.tasks.table import Line, Table, check_dev, check_header, collect
+from frostline.tasks import find
+from frostline.tasks.formats import hub
+from frostline.tasks.formats.columns import Line, Table, check_dev, check_header, collect
+from frostline.tasks.formats.sources import Part, Source, part_of_file
+from frostline.tasks.formats.text import read_utf8
 from frostline.tasks.task import Layout, Task
-from frostline.tasks.text import read_utf8
 
 HUB_NAME = "nyu-mll/glue"
 

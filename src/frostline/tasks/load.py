@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from frostline import metrics
 from frostline.errors import UsageError, suggestion
-from frostline.records import Kind, TaskSpec
-from frostline.tasks import demo, files, find, glue, own, split
-from frostline.tasks.notices import label_notices, row_notices
-from frostline.tasks.source import Part, Source, fingerprint
-from frostline.tasks.table import Table, to_rows
+from frostline.kinds import metrics
+from frostline.records.specs import Kind, TaskSpec
+from frostline.tasks import demo, find, glue, own, split
+from frostline.tasks.formats import files
+from frostline.tasks.formats.columns import Table, to_rows
+from frostline.tasks.formats.sources import Part, Source, fingerprint
 from frostline.tasks.task import Rows, Task, TaskData
+from frostline.tasks.warnings import label_notices, row_notices
 
 _KNOWN = (*glue.TASKS, demo.ROTTEN_TOMATOES)
 

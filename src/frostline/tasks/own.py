@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from frostline import metrics
 from frostline.errors import DataError, UsageError
-from frostline.records import Kind, TaskSpec
-from frostline.tasks.table import Table, as_number, labels_of, listed, missing_column
+from frostline.kinds import metrics
+from frostline.records.specs import Kind, TaskSpec
+from frostline.tasks.formats.columns import Table, as_number, labels_of, listed, missing_column
+from frostline.tasks.formats.values import unsupported
 from frostline.tasks.task import Task
-from frostline.tasks.values import unsupported
 
 _TEXTS = (("text", "text_pair"), ("sentence1", "sentence2"), ("text", None), ("sentence", None))
 """Columns taken for the texts where none is named, the first pair that is there."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from frostline.keys import derived_seed
-from frostline.records import Kind
+from frostline.records.keys import derived_seed
+from frostline.records.specs import Kind
 from frostline.tasks.task import Labels, Rows
 
 HELD_OUT = 0.1

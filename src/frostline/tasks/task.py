@@ -12,8 +12,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from frostline.records import Kind
-from frostline.serial import Record
+from frostline.records.serial import Record
+from frostline.records.specs import Kind
 
 Labels = NDArray[np.int64] | NDArray[np.float64]
 

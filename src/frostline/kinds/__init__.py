@@ -1,0 +1,1 @@
+"""Kinds of task and their metrics."""

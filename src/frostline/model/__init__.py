@@ -1,0 +1,1 @@
+"""A transformers model seen as embeddings, layers and head. Only this package knows library attribute names."""

@@ -1,0 +1,1 @@
+"""Modules that we add to a model, or replace in it."""

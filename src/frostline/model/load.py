@@ -1,0 +1,331 @@
+"""Pretrained models and tokenizers from the Hub or a folder, and what identifies them.
+
+Loads with the library's own calls, in fp32, without remote code, and quietly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_model as fill_model
+from safetensors.torch import save_model
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as library_logging
+
+from frostline.errors import DataError, UsageError, some
+from frostline.model.added.redraw import redraw
+from frostline.model.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
+from frostline.model.packing import first_position
+from frostline.model.stack import NoDepthError, Stack, bits_of
+from frostline.model.structure import word_embeddings
+from frostline.records.keys import key_of
+from frostline.tasks import demo_model_folder
+
+DEMO_MODEL = "all-MiniLM-L6-v2"
+"""The model of the `demo` extra."""
+
+_ADDED_WEIGHTS = "frostline.safetensors"
+
+_LEAST_TOKENS = 3
+"""Of a row: one between two special ones."""
+
+# What a configuration says of the task or the library rather than of the pretrained model.
+_NOT_OF_THE_MODEL = {
+    "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
+    "problem_type", "torch_dtype", "transformers_version",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What is known of a pretrained model before any run."""
+
+    name: str
+    fingerprint: str
+    n_layers: int
+    width: int
+    """numbers a token in a layer's state; 0 where there is no depth"""
+    no_depth: NoDepthError | None
+    """why the model cannot be cut at a depth; None: it can"""
+    epochs: int
+    """the paper's number for this family"""
+    max_tokens: int
+    """longest row the model takes"""
+    pair_joiner: str | None
+    is_packable: bool
+    """the rows of a batch can go through the layers as one row"""
+    tokenizer: PreTrainedTokenizerBase
+
+    def check_depth(self) -> None:
+        """Raises, with the reason, where the model cannot be cut at a depth."""
+        if self.no_depth is not None:
+            raise self.no_depth
+
+
+def describe(name: str) -> Pretrained:
+    """Loads a model once and says what identifies it; a DataError where its files are not what they should be."""
+    load_config(name)
+    tokenizer = load_tokenizer(name)
+    model, missing, mismatched = _load(name, head_seed=0)
+    check_tokenizer(tokenizer, model)
+    check_finite(name, model)
+    fingerprint = _fingerprint(name, model, missing | mismatched, tokenizer)
+    stack = Stack(_padding_with(model, tokenizer.pad_token_id))
+    check_trunk(name, stack, missing, mismatched)
+    no_depth = _no_depth(stack)
+    return Pretrained(
+        name=name,
+        fingerprint=fingerprint,
+        n_layers=stack.n_layers,
+        width=0 if no_depth else stack.structure.width,
+        no_depth=no_depth,
+        epochs=10 if model.config.model_type == "roberta" else 3,
+        max_tokens=_max_tokens(model, tokenizer),
+        # A tokenizer without a separator would run the two texts of a pair into each other.
+        pair_joiner=None if tokenizer.sep_token else "\n",
+        is_packable=first_position(model.config) is not None,
+        tokenizer=tokenizer,
+    )
+
+
+def fingerprint_of(name: str) -> str:
+    """The fingerprint that `describe` gives, and nothing else."""
+    model, missing, mismatched = _load(name, head_seed=0)
+    return _fingerprint(name, model, missing | mismatched, load_tokenizer(name))
+
+
+def located(name: str) -> str:
+    """Where a model is loaded from: the demo model by its name from its package, every other from where it says."""
+    is_demo = name == DEMO_MODEL and not Path(name).is_dir()
+    return str(demo_model_folder()) if is_demo else name
+
+
+def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_token_id: int | None) -> PreTrainedModel:
+    """The pretrained model with a new head drawn from `head_seed`; one output, for regression, without label names."""
+    settings: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
+    if label_names:
+        settings = {
+            "id2label": dict(enumerate(label_names)),
+            "label2id": {label: number for number, label in enumerate(label_names)},
+            "problem_type": "single_label_classification",
+        }
+    model, missing, mismatched = _load(name, head_seed=head_seed, **settings)
+    if not (missing | mismatched) & _head(model):
+        _draw_head(model, head_seed)
+    return _padding_with(model, pad_token_id)
+
+
+def load_trained(folder: Path) -> PreTrainedModel:
+    """A fine-tuned model with the head it was saved with; a DataError where it has none: the library would draw one."""
+    load_config(str(folder))
+    model, missing, mismatched = _load(str(folder), head_seed=0)
+    if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
+        raise DataError(f"no fine-tuned model: it lacks {some(drawn)}; `frostline train --save` makes one", path=folder)
+    return model
+
+
+def has_added(folder: Path) -> bool:
+    """Whether a folder holds a model with parts that its class knows nothing of."""
+    return (folder / _ADDED_WEIGHTS).is_file()
+
+
+def save_added(stack: Stack, folder: Path) -> None:
+    """Writes a model with such parts, under a name of its own: the library would open it without them, in silence."""
+    stack.model.config.save_pretrained(folder)
+    save_model(stack.model, str(folder / _ADDED_WEIGHTS))
+
+
+def load_added(folder: Path, put_in: Callable[[Stack], None]) -> PreTrainedModel:
+    """The model that `save_added` wrote; `put_in` adds the parts."""
+    config = load_config(str(folder))
+    with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(str(folder)):
+        stack = Stack(AutoModelForSequenceClassification.from_config(config))
+        put_in(stack)
+        fill_model(stack.model, folder / _ADDED_WEIGHTS)
+    stack.eval()
+    return stack.model
+
+
+def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) -> dict[int | None, int]:
+    """How many parameters train at each depth, with the head these classes want; None: how many there are."""
+    stack = Stack(load_model(name, head_seed=0, label_names=label_names, pad_token_id=None))
+    counts: dict[int | None, int] = {None: stack.count(stack.all_parameters)}
+    return counts | {depth: stack.count(stack.parameters_above(depth)) for depth in depths}
+
+
+def load_config(name: str) -> PreTrainedConfig:
+    """The model's configuration."""
+    with quiet(), one_line_errors(name):
+        if Path(name).is_file():
+            raise UsageError(f"no usable model {name!r}: it is a file; give the folder that holds the model")
+        if Path(name).is_dir():
+            check_folder(Path(name))
+        config = AutoConfig.from_pretrained(located(name), trust_remote_code=False)
+    assert isinstance(config, PreTrainedConfig)
+    return config
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, with a pad token (decoders often have none: the end token serves)."""
+    with quiet(), one_line_errors(name, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(located(name), trust_remote_code=False)
+        if Path(name).is_dir():
+            _check_tokenizer_files(Path(name), tokenizer)
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    if tokenizer.pad_token is None:
+        # Any token will do: the mask tells what is padding.
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Raises unless every token of the tokenizer has a row in the embedding matrix."""
+    words = word_embeddings(model)
+    rows = len(tokenizer) if words is None else words.num_embeddings
+    if len(tokenizer) > rows:
+        raise UsageError(
+            f"{tokenizer.name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeddings for {rows}; "
+            "they do not fit: save the model's own tokenizer with it"
+        )
+
+
+def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
+    """Share of the tokens, those that frame a text apart, that stand for what the tokenizer does not know."""
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id):  # GPT-2 knows all bytes
+        return 0.0
+    frame = [token for token in tokenizer.all_special_ids if token != unknown]
+    n_of_text = int((~np.isin(tokens, frame)).sum())
+    return float((tokens == unknown).sum()) / max(1, n_of_text)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars, load reports or retries told by the libraries while this lasts."""
+    level, had_bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    library_logging.set_verbosity_error()
+    library_logging.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # a .bin that is refused anyway
+            yield
+    finally:
+        hub.setLevel(hub_level)
+        library_logging.set_verbosity(level)
+        if had_bars:
+            library_logging.enable_progress_bar()
+
+
+def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str], set[str]]:
+    """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
+    with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
+        if Path(name).is_dir():
+            check_weight_files(Path(name))
+        torch.manual_seed(head_seed)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            located(name),
+            dtype=torch.float32,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **settings,
+        )
+    assert isinstance(model, PreTrainedModel)
+    for module in model.modules():
+        if hasattr(module, "layerdrop"):
+            module.layerdrop = 0.0  # OPT leaves out whole layers at random: of what is frozen there must be no chance
+    return model, {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
+
+
+def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
+    """Draws what a classifier has above its bare model: with a checkpoint's own, all seeds would share one head."""
+    with quiet():
+        redraw(model, _head(model), head_seed, is_pretrained=False)
+
+
+def _head(model: PreTrainedModel) -> set[str]:
+    """Names of the parameters outside the bare model; of a class that holds none, of those above the layers."""
+    if model.base_model is not model:
+        bare = {id(p) for p in model.base_model.parameters()}
+        return {name for name, p in model.named_parameters() if id(p) not in bare}
+    try:
+        return set(Stack(model).structure.above_parameters)
+    except NoDepthError:  # nothing tells its head from the rest
+        return set()
+
+
+def _padding_with(model: PreTrainedModel, pad_token_id: int | None) -> PreTrainedModel:
+    """The model, which knows the pad token: a decoder's head refuses a batch without one."""
+    if getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = pad_token_id
+    return model
+
+
+def _no_depth(stack: Stack) -> NoDepthError | None:
+    try:
+        stack.check_depths()
+    except NoDepthError as error:
+        return error
+    return None
+
+
+def _max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    limit = tokenizer.model_max_length
+    if not isinstance(limit, int | float) or not limit >= _LEAST_TOKENS:
+        raise DataError(
+            f"model_max_length of its tokenizer is {limit!r}; it must be at least {_LEAST_TOKENS}: correct "
+            "tokenizer_config.json",
+            path=tokenizer.name_or_path,
+        )
+    limit = int(limit)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None or positions <= 0:  # XLNet has no limit and says -1
+        return limit
+    return min(limit, int(positions) - _positions_unused(model))
+
+
+def _positions_unused(model: PreTrainedModel) -> int:
+    """The RoBERTa family counts positions from the padding token's number on, and has the fewer for it."""
+    words = word_embeddings(model)
+    tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding) and m is not words]
+    return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+
+
+def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer: PreTrainedTokenizerBase) -> str:
+    """A key of the pretrained weights, the configuration and the tokenizer."""
+    digest = hashlib.sha256()
+    for parameter, tensor in model.state_dict().items():
+        if parameter not in missing:
+            digest.update(f"{parameter}{tuple(tensor.shape)}".encode())
+            digest.update(bits_of(tensor))
+    raw, _ = PreTrainedConfig.get_config_dict(located(name))
+    config = {field: value for field, value in raw.items() if field not in _NOT_OF_THE_MODEL}
+    vocabulary = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
+    return key_of({"weights": digest.hexdigest(), "config": config, "tokenizer": vocabulary})
+
+
+def _check_tokenizer_files(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    # Without its files the library makes, in silence, a tokenizer of five special tokens (TRAPS 31).
+    names = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+    if not any((folder / name).is_file() for name in names):
+        raise DataError(f"no tokenizer file (one of {', '.join(sorted(names))}); save the tokenizer there", path=folder)

@@ -1,0 +1,122 @@
+"""The parts of a model's layers by what they do: projections, sublayers, norms, biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from frostline.errors import UsageError
+
+if TYPE_CHECKING:
+    from frostline.model.stack import Stack
+
+_QUERIES = ("query", "query_proj", "q_proj", "q_lin", "q")
+_VALUES = ("value", "value_proj", "v_proj", "v_lin", "v")
+_FUSED = ("c_attn", "query_key_value", "Wqkv", "qkv_proj")
+"""Query, key and value in one matrix: GPT-2, GPT-NeoX, ModernBERT. An update of it is one of the key too."""
+
+# What is added to a layer's input, of attention and of the feed-forward part, by its name within the layer.
+_SUBLAYERS = (
+    ("attention.output.dense", "output.dense"),
+    ("attention.attn.o", "output.dense"),
+    ("attention.out_lin", "ffn.lin2"),
+    ("attn.Wo", "mlp.Wo"),
+    ("attn.c_proj", "mlp.c_proj"),
+    ("self_attn.out_proj", "fc2"),
+    ("attention.dense", "mlp.dense_4h_to_h"),
+    ("self_attn.o_proj", "mlp.down_proj"),
+)
+
+
+def query_and_value(stack: Stack, n_frozen: int) -> tuple[str, ...]:
+    """Names of the projections to query and value in the layers above `n_frozen`; a UsageError where they are none."""
+    found = [name for layer, module in _layers(stack, n_frozen) for name in _projections(layer, module)]
+    if len(found) < stack.n_layers - n_frozen:
+        raise UsageError(
+            f"{type(stack.model).__name__} has no projections to query and value that are modules of their own, so "
+            "that lora has nothing to update; use freeze:N, bitfit or norms, or a model that has them, e.g. BERT"
+        )
+    return tuple(found)
+
+
+def sublayer_outputs(stack: Stack) -> tuple[str, ...]:
+    """Names of what is added to a layer's input, two in each layer; a UsageError where they are not modules."""
+    layers = list(_layers(stack))
+    for ends in _SUBLAYERS:
+        found = [f"{name}.{end}" for name, _ in layers for end in ends]
+        modules = dict(stack.model.named_modules())
+        if all(isinstance(modules.get(name), nn.Linear | Conv1D) for name in found):
+            return tuple(found)
+    raise UsageError(
+        f"the layers of {type(stack.model).__name__} do not end attention and feed-forward part in a linear module "
+        "each, so that adapter has no place; use freeze:N, bitfit or norms, or another model, e.g. BERT"
+    )
+
+
+def norms(stack: Stack) -> tuple[str, ...]:
+    """Names of the parameters of the norms in all layers; a UsageError where there are none."""
+    found = [
+        f"{layer}.{name}.{parameter}"
+        for layer, module in _layers(stack)
+        for name, part in module.named_modules()
+        if _is_norm(part)
+        for parameter, _ in part.named_parameters(recurse=False)
+    ]
+    if not found:
+        raise UsageError(f"the layers of {type(stack.model).__name__} have no norms to train; use freeze:N or lora:R")
+    return tuple(found)
+
+
+def biases(stack: Stack) -> tuple[str, ...]:
+    """Names of the biases in all layers; a UsageError where there are none."""
+    names = [name for of_layer in stack.structure.layer_parameters for name in of_layer]
+    found = tuple(name for name in names if name.rpartition(".")[2].endswith("bias"))
+    if not found:
+        raise UsageError(
+            f"the layers of {type(stack.model).__name__} have no biases, so that bitfit has nothing to train; use "
+            "norms, freeze:N or lora:R"
+        )
+    return found
+
+
+def pretrained_above(stack: Stack, n_kept: int, *, with_norm: bool) -> tuple[str, ...]:
+    """Names of the pretrained parameters above the lowest `n_kept` layers, in the model's order.
+
+    The layers', and those of the pooler; `with_norm`: of a final norm too. A new head is not pretrained.
+    """
+    found, model = stack.structure, stack.model
+    bare = {id(p) for p in model.base_model.parameters()} if model.base_model is not model else set()
+    in_norms = {id(p) for module in model.modules() if _is_norm(module) for p in module.parameters(recurse=False)}
+    parameters = dict(model.named_parameters())
+    above = {
+        name
+        for name in found.above_parameters
+        if id(parameters[name]) in bare and (with_norm or id(parameters[name]) not in in_norms)
+    }
+    above.update(name for of_layer in found.layer_parameters[n_kept:] for name in of_layer)
+    return tuple(name for name in stack.all_parameters if name in above)
+
+
+def _layers(stack: Stack, n_frozen: int = 0) -> Iterator[tuple[str, nn.Module]]:
+    """Names and modules of the layers above `n_frozen`."""
+    for number in range(n_frozen, stack.n_layers):
+        name = f"{stack.structure.layers_name}.{number}"
+        yield name, stack.model.get_submodule(name)
+
+
+def _projections(layer: str, module: nn.Module) -> list[str]:
+    linear = {
+        name: name.rpartition(".")[2] for name, part in module.named_modules() if isinstance(part, nn.Linear | Conv1D)
+    }
+    found = [name for name, last in linear.items() if last in _FUSED]
+    if not found:
+        found = [name for wanted in (_QUERIES, _VALUES) for name, last in linear.items() if last in wanted]
+        found = found if len(found) == 2 else []
+    return [f"{layer}.{name}" for name in found]
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return type(module).__name__.lower().endswith("norm")

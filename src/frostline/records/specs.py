@@ -1,0 +1,124 @@
+"""What identifies a run: its data and every setting that can move a number."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+from frostline.records.keys import RESULTS_VERSION, key_of
+from frostline.records.serial import Record, key_fields, not_in_key
+
+Kind = Literal["classification", "regression"]
+
+
+Role = Literal["replicate", "line_search", "tuning"]
+
+
+Scale = Literal["ratio", "ratio_above_chance"]
+
+
+Protocol = Literal["paper", "tuned"]
+
+
+CacheDtype = Literal["fp32", "fp16", "bf16"]
+
+
+Layout = Literal["padded", "packed", "varlen"]
+
+
+Fit = Literal["gradient", "closed_form"]
+
+
+Pooling = Literal["mean", "first", "last"]
+
+
+SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec(Record):
+    """Which labelled text, and what part of it. Fields left None are settled by `tasks.resolve`."""
+
+    name: str
+    """a known task (`cola`, `sst2`, …, `rotten-tomatoes`), or the stem of the user's file"""
+    source: str | None = not_in_key()
+    """the user's own file or folder, or a Hub data set: `owner/name`, `owner/name:config`"""
+    data: str | None = not_in_key()
+    """folder that holds the GLUE tasks, one folder each; without it they are read from the Hub"""
+    dev: str | None = not_in_key()
+    """file with the dev rows, or the split of that name; else the data's own, else cut from the training rows"""
+    text: str | None = None
+    """column with the text"""
+    text_pair: str | None = None
+    """column with the second text of a pair"""
+    label: str | None = None
+    """column with the label"""
+    kind: Kind | None = None
+    """classification or regression"""
+    metric: str | None = None
+    """what the score is; the task's own by default"""
+    dev_share: float = 0.1
+    """share of the training rows cut off as dev where there are no dev rows"""
+    max_train: int | None = None
+    """train on a seeded, stratified sample of this many rows"""
+    max_dev: int | None = None
+    """score on a seeded, stratified sample of this many dev rows"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Record):
+    """One training run, fully settled: the same spec gives the same numbers on the same machine."""
+
+    model: str = not_in_key()
+    """Hub name or folder of the pretrained model"""
+    model_fingerprint: str
+    """key of the pretrained weights, configuration and tokenizer"""
+    task: TaskSpec
+    """the data"""
+    data_fingerprint: str
+    """key of the source files"""
+    strategy: str
+    """what is trained: `full`, `freeze:N`, `lora:R`, …"""
+    learning_rate: float
+    """peak learning rate; 0 where nothing descends"""
+    epochs: int
+    """passes over the training rows"""
+    batch_size: int = 16
+    """rows a step"""
+    max_length: int = 128
+    """tokens a row at most; longer texts are cut"""
+    seed: int
+    """replicate; the head's initialisation and the data order each have a seed derived from it"""
+    role: Role = "replicate"
+    """a run of a line search draws its seeds apart from every replicate and never enters a mean; so does one for
+    tuning, which is scored on rows held out of train"""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """AdamW with bias correction, or plain SGD"""
+    weight_decay: float = 0.0
+    """weight decay of the trained parameters"""
+    warmup_share: float = 0.1
+    """share of the steps over which the rate rises; then it falls linearly to 0"""
+    clip_norm: float = 1.0
+    """largest gradient norm"""
+    is_cached: bool
+    """what the frozen layers put out is computed once and kept"""
+    cache_dtype: CacheDtype = "fp32"
+    """how it is kept"""
+    frozen_dropout: bool = False
+    """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
+    layout: Layout = "padded"
+    """packed: the rows of a batch go through the layers as one row, without padding; varlen: through attention too"""
+    pair_joiner: str | None = None
+    """what stands between the texts of a pair where the tokenizer puts nothing between them"""
+    threads: int = 1
+    """threads of one run"""
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    """where it trains"""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: autocast on CUDA; the weights stay fp32"""
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What this run's result is found by."""
+        return key_of({"results_version": RESULTS_VERSION, "spec": key_fields(self)})

@@ -1,0 +1,232 @@
+"""Curve → a picture: seeds, means with their intervals, the full model, the line to reach, the operating point."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from frostline.analysis import Curve, Interval, Point
+from frostline.analysis.views import Series, series
+from frostline.report import text, wording
+from frostline.storage import atomic
+
+if TYPE_CHECKING:
+    import altair as alt
+
+ACCENT = "#0b6e99"
+INK = "#22272e"
+GREY = "#6b7280"
+PALE = "#e6e8eb"
+FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+WIDTH, HEIGHT = 520, 300
+
+_LABEL_PITCH = 14
+"""pixels from one label to the next at least"""
+_TITLE_WIDTH, _SUBTITLE_WIDTH = 66, 90
+
+STYLE: dict[str, Any] = {
+    "font": FONT,
+    "background": "white",
+    "view": {"stroke": None},
+    "title": {"anchor": "start", "frame": "group", "fontSize": 15, "fontWeight": 600, "color": INK, "offset": 14}
+    | {"subtitleFontSize": 11.5, "subtitleColor": GREY, "subtitlePadding": 6, "subtitleLineHeight": 16},
+    "axis": {"labelColor": GREY, "titleColor": INK, "titleFontWeight": "normal"}
+    | {"labelFontSize": 11, "titleFontSize": 12},
+}
+
+Row = dict[str, Any]
+
+
+class _Line(NamedTuple):
+    """A horizontal line with a name."""
+
+    at: float
+    label: str
+    dash: tuple[int, int]
+
+
+def curve_chart(curve: Curve) -> alt.LayerChart:
+    """The curve as a chart whose title is the answer."""
+    import altair as alt
+
+    layers = [*_reference_layers(curve), *_curve_layers(curve), *_operating_layers(curve)]
+    title = alt.TitleParams(
+        text=textwrap.wrap(wording.short_answer(curve), _TITLE_WIDTH),
+        subtitle=[*textwrap.wrap(wording.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
+    )
+    config = alt.Config.from_dict(STYLE)
+    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title, padding=12, config=config)
+
+
+def svg(curve: Curve) -> str:
+    """The chart as SVG, drawn offline; the same curve gives the same text."""
+    drawn = io.StringIO()
+    curve_chart(curve).save(drawn, format="svg")
+    return drawn.getvalue()
+
+
+def write_svg(curve: Curve, path: Path | str) -> Path:
+    """The path, with the chart written to it as SVG."""
+    return atomic.write(Path(path), svg(curve))
+
+
+def _legend(curve: Curve) -> str:
+    points = (curve.full, *curve.points)
+    n_seeds = max(len(point.seeds) for point in points)
+    said = f"{text.counted(n_seeds, 'seed')}{' (dots)' if n_seeds > 1 else ''}"
+    if all(point.ci is None for point in points):
+        return f"{said}, mean, no interval below 3 seeds"
+    band = "" if curve.full.ci is None else " and of the full model (band)"
+    return f"{said}, mean, 95% interval over seeds at each depth (bars){band}"
+
+
+def _shown(curve: Curve) -> list[Point]:
+    return [point for point in curve.points if point.mean is not None]
+
+
+def _depths(curve: Curve) -> list[int]:
+    given = [point.n_frozen for point in curve.points if point.n_frozen is not None]
+    return given or [0, curve.n_layers]
+
+
+def _x_domain(curve: Curve) -> tuple[float, float]:
+    depths = _depths(curve)
+    room = max(0.35, 0.035 * (max(depths) - min(depths)))
+    return min(depths) - room, max(depths) + room
+
+
+def _x(curve: Curve) -> alt.X:
+    import altair as alt
+
+    ticks = alt.Axis(
+        values=_depths(curve),
+        format="d",
+        grid=False,
+        domainColor=GREY,
+        tickColor=GREY,
+        labelLineHeight=15,
+        # One line would leave the reader to subtract.
+        labelExpr=f"[format(datum.value, 'd'), '(' + format({curve.n_layers} - datum.value, 'd') + ')']",
+        title=f"frozen layers of {curve.n_layers} (trained layers)",
+        titlePadding=8,
+        labelPadding=5,
+    )
+    return alt.X("x:Q", scale=alt.Scale(domain=_x_domain(curve), nice=False), axis=ticks)
+
+
+def _scores(curve: Curve) -> Series:
+    seen = series(curve, "score")
+    assert seen is not None, "scores are always there"
+    return seen
+
+
+def _y_domain(curve: Curve) -> tuple[float, float]:
+    low, high = _scores(curve).extent
+    margin = 0.04 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+def _within(curve: Curve, ends: Interval) -> tuple[float, float]:
+    """The part of an interval that lies on the axis. Vega's own clipping numbers its paths anew in every chart."""
+    low, high = _y_domain(curve)
+    return max(low, min(ends[0], high)), min(high, max(ends[1], low))
+
+
+def _y(curve: Curve) -> alt.Y:
+    import altair as alt
+
+    ticks = alt.Axis(
+        grid=True,
+        gridColor=PALE,
+        domain=False,
+        ticks=False,
+        tickCount=6,
+        labelPadding=6,
+        titlePadding=10,
+        title=text.one_line(curve.metric, 40),
+    )
+    return alt.Y("y:Q", scale=alt.Scale(domain=_y_domain(curve), nice=False), axis=ticks)
+
+
+def _base(curve: Curve, rows: Sequence[Row]) -> alt.Chart:
+    import altair as alt
+
+    return alt.Chart(alt.InlineData(values=list(rows))).encode(x=_x(curve), y=_y(curve))
+
+
+def _reference_layers(curve: Curve) -> list[alt.Chart]:
+    """The full model with its interval, the line to reach, and chance, across the whole width."""
+    left, right = _x_domain(curve)
+    lines = _reference_lines(curve)
+    layers = []
+    if curve.full.mean is not None and curve.full.ci is not None:
+        low, high = _within(curve, curve.full.ci)
+        band = _base(curve, [{"x": left, "x2": right, "y": low, "y2": high}])
+        layers.append(band.mark_rect(color=GREY, opacity=0.14, aria=False).encode(x2="x2:Q", y2="y2:Q"))
+    for line in lines:
+        base = _base(curve, [{"x": left, "x2": right, "y": line.at}])
+        rule = base.mark_rule(color=GREY, strokeWidth=1.2, strokeDash=list(line.dash), aria=False)
+        layers.append(rule.encode(x2="x2:Q"))
+    low, high = _y_domain(curve)
+    heights = apart([line.at for line in lines], _LABEL_PITCH / HEIGHT * (high - low))
+    labels = [{"x": right, "y": y, "label": line.label} for line, y in zip(lines, heights, strict=True)]
+    words = _base(curve, labels).mark_text(color=GREY, fontSize=11, align="left", baseline="middle", dx=7)
+    return [*layers, words.encode(text="label:N")]
+
+
+def _reference_lines(curve: Curve) -> list[_Line]:
+    asked, reach = _scores(curve).asked, _scores(curve).bar
+    lines = [_Line(at=curve.chance, label=f"chance {text.score(curve.chance)}", dash=(1, 3))]
+    if reach is not None and asked is not None:
+        above = "" if asked.scale == "ratio" else " above chance"
+        label = f"{text.keep_share(asked.keep)} of full{above} {text.score(reach)}"
+        lines.append(_Line(at=reach, label=label, dash=(5, 4)))
+    if curve.full.mean is not None:
+        lines.append(_Line(at=curve.full.mean, label=f"full {text.score(curve.full.mean)}", dash=(1, 0)))
+    return sorted(lines, key=lambda line: line.at)
+
+
+def apart(heights: Sequence[float], pitch: float) -> list[float]:
+    """Ascending heights moved so that neighbours are `pitch` apart, all but a hair: labels do not collide."""
+    moved = list(heights)
+    for _ in range(20):  # each pass halves what is lacking
+        for at in range(len(moved) - 1):
+            lack = pitch - (moved[at + 1] - moved[at])
+            if lack > 0:
+                moved[at] -= lack / 2
+                moved[at + 1] += lack / 2
+    return moved
+
+
+def _curve_layers(curve: Curve) -> list[alt.Chart]:
+    """The seeds' scores, the means and their intervals."""
+    shown = _shown(curve)
+    seeds = [{"x": point.n_frozen, "y": score} for point in shown if len(point.scores) > 1 for score in point.scores]
+    means = [{"x": point.n_frozen, "y": point.mean} for point in shown]
+    ends = [(point, _within(curve, point.ci)) for point in shown if point.ci is not None]
+    bars = [{"x": point.n_frozen, "y": low, "y2": high} for point, (low, high) in ends]
+    path = [{"x": point.n_frozen, "y": point.mean} for point in curve.points]  # None breaks the line
+    layers = [_base(curve, path).mark_line(color=ACCENT, strokeWidth=1.5, opacity=0.55)] if len(means) > 1 else []
+    if bars:
+        layers.append(_base(curve, bars).mark_rule(color=ACCENT, strokeWidth=2).encode(y2="y2:Q"))
+    if seeds:
+        layers.append(_base(curve, seeds).mark_circle(color=ACCENT, size=20, opacity=0.4, xOffset=-9))
+    if means:
+        layers.append(_base(curve, means).mark_circle(color=ACCENT, size=64, opacity=1))
+    return layers
+
+
+def _operating_layers(curve: Curve) -> list[alt.Chart]:
+    """A ring around the operating point, and what it keeps."""
+    asked = wording.headline(curve)
+    point = None if asked is None else wording.point_at(curve, asked.n_frozen)
+    if asked is None or asked.n_frozen is None or point is None or point.mean is None:
+        return []
+    label = text.share(wording.kept(point, asked.scale))
+    base = _base(curve, [{"x": point.n_frozen, "y": point.mean, "label": label}])
+    ring = base.mark_point(color=ACCENT, size=230, strokeWidth=2, filled=False, opacity=1)
+    words = base.mark_text(color=INK, fontSize=12, fontWeight=600, align="left", dx=12, dy=-11)
+    return [ring, words.encode(text="label:N")]

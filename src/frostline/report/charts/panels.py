@@ -1,0 +1,241 @@
+"""Curves → the charts of a report: one a question, with a panel for each curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from frostline.analysis import Chapter, Curve, Interval, ProbePoint, Series, View, series
+from frostline.report import text, wording
+from frostline.report.charts.curve import INK, Row
+from frostline.report.charts.marks import (
+    COLOURS,
+    SCORE_FORMAT,
+    SECOND,
+    axis,
+    cut,
+    depth_x,
+    extent,
+    faceted,
+    layer,
+    legend,
+    lines,
+    marked,
+    marks,
+    rate_x,
+    row,
+    short,
+    y_axis,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from frostline.report.charts.marks import Drawing
+
+MOST_PANELS = 12
+"""Curves up to which each has a panel, with its intervals and runs; more of them share one a model, a line each."""
+VIEW_WORDS: dict[View, str] = {
+    "score": "score",
+    "difference": "difference from full",
+    "ratio": "ratio to full",
+    "ratio_above_chance": "ratio above chance",
+    "train_score": "training score",
+}
+_FORMATS: dict[View, str] = {
+    "score": SCORE_FORMAT,
+    "difference": "+.3~f",
+    "ratio": ".0%",
+    "ratio_above_chance": ".0%",
+    "train_score": SCORE_FORMAT,
+}
+
+
+def view_chart(curves: Sequence[Curve], view: View, probes: Sequence[ProbePoint] = ()) -> Drawing | None:
+    """The curves in a view, under a single one's scores the fits to its layers; None where the view means nothing."""
+    seen = {panel: shown for panel, curve in _panels(curves) if (shown := _shown(curve, view))}
+    if not seen:
+        return None
+    if len(seen) > MOST_PANELS:
+        return _shared_chart(curves, view)
+    rows = [each for panel, shown in seen.items() for each in _view_rows(panel, shown)]
+    drawn = marks(len(seen))
+    if len(curves) == 1 and view == "score" and probes:
+        rows += _probe_rows(rows[0]["panel"], probes)
+        drawn = [*_probe_marks(), *drawn]
+    x, y = depth_x(rows), _view_y(curves, view)
+    layers = [*(line.encode(y=y) for line in lines()), *(mark.encode(x=x, y=y) for mark in drawn)]
+    return faceted(rows, layers)
+
+
+def _shared_chart(curves: Sequence[Curve], view: View) -> Drawing:
+    """Many curves, as in the paper's figure: a panel a model, a line a task."""
+    import altair as alt
+
+    names = {name: short([getattr(curve, name) for curve in curves], 40) for name in ("task", "model")}
+    seen = [(curve, shown) for curve in curves if (shown := _shown(curve, view))]
+    rows = [
+        each
+        for curve, shown in seen
+        for each in _line_rows(names["model"][curve.model], names["task"][curve.task], shown)
+    ]
+    tasks = list(dict.fromkeys(each["task"] for each in rows))
+    colour = alt.Color("task:N", sort=tasks, scale=alt.Scale(domain=tasks, range=COLOURS), legend=legend("task"))
+    drawn = (layer("mean", "line", strokeWidth=1.8), layer("mean", "circle", is_said=True, size=36, opacity=1))
+    layers = [mark.encode(x=depth_x(rows), y=_view_y(curves, view), color=colour) for mark in drawn]
+    return faceted(rows, layers, (520, 260), n_columns=2)
+
+
+def _line_rows(panel: str, task: str, shown: Series) -> Iterator[Row]:
+    for mark in shown.marks:
+        if mark.value is not None:
+            said = f"{task}, {mark.n_frozen} frozen: {_said(shown.view, mark.value, mark.interval)}"
+            yield row(panel, "mean", x=mark.n_frozen, y=mark.value, said=said, task=task)
+
+
+def line_search_chart(curves: Sequence[Curve]) -> Drawing | None:
+    """Scores against the rates that were tried; None where none were."""
+    rows = [each for panel, curve in _panels(curves) for each in _rate_rows(panel, curve)]
+    if not rows:
+        return None
+    layers = [mark.encode(x=rate_x(rows), y=y_axis(_metrics(curves))) for mark in marks(len(curves))]
+    return faceted(rows, layers)
+
+
+def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
+    """Scores against the seconds of one run, a dot a depth; None where no time was measured."""
+    import altair as alt
+
+    rows = [each for panel, curve in _panels(curves) for each in _cost_rows(panel, curve)]
+    if not rows:
+        return None
+    x = alt.X("x:Q", scale=alt.Scale(type="log", nice=False, padding=14), axis=axis("seconds of one run", "~g"))
+    words = layer("name", "text", color=INK, fontSize=11, align="left", dx=8).encode(text="label:N")
+    layers = [mark.encode(x=x, y=y_axis(_metrics(curves))) for mark in (*marks(len(curves)), words)]
+    return faceted(rows, layers)
+
+
+def learning_chart(chapters: Sequence[Chapter]) -> Drawing | None:
+    """Mean dev scores after each epoch; None where the runs are not at hand or have one epoch."""
+    import altair as alt
+
+    curves = [chapter.curve for chapter in chapters]
+    named = zip(chapters, _panels(curves), strict=True)
+    rows = [each for chapter, (panel, _) in named for each in _learning_rows(panel, chapter)]
+    if not rows:
+        return None
+    depths, epochs = (list(dict.fromkeys(each[name] for each in rows)) for name in ("depth", "x"))
+    scheme = alt.SchemeParams(name="viridis", extent=[0.2, 0.85])
+    colour = alt.Color("depth:O", sort=depths, scale=alt.Scale(domain=depths, scheme=scheme), legend=legend("frozen"))
+    paths, dots = layer("mean", "line", strokeWidth=2), layer("mean", "circle", is_said=True, size=44, opacity=1)
+    x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=14), axis=axis("epoch", "d", epochs))
+    layers = [mark.encode(x=x, y=y_axis(_metrics(curves)), color=colour) for mark in (paths, dots)]
+    return faceted(rows, layers)
+
+
+def _shown(curve: Curve, view: View) -> Series | None:
+    """The curve in a view, if it has a depth to draw there."""
+    shown = series(curve, view)
+    return shown if shown is not None and any(mark.value is not None for mark in shown.marks) else None
+
+
+def _view_rows(panel: str, shown: Series) -> Iterator[Row]:
+    full, (low, high) = shown.full, shown.extent
+    if full.interval is not None:
+        yield row(panel, "band", y=max(low, full.interval[0]), y2=min(high, full.interval[1]))
+    for kind, at in {"full": full.value, "bar": shown.bar, "chance": shown.chance}.items():
+        if at is not None:
+            yield row(panel, kind, y=at)
+    for mark in shown.marks:
+        yield row(panel, "path", x=mark.n_frozen, y=mark.value)
+        if mark.value is None:
+            continue
+        said = f"{mark.n_frozen} frozen: {_said(shown.view, mark.value, mark.interval)}"
+        yield from marked(panel, mark.n_frozen, mark.value, cut(mark.interval, low, high), said)
+        if len(mark.by_seed) > 1:
+            for seed, value in mark.by_seed:
+                said = f"{mark.n_frozen} frozen, seed {seed}: {_said(shown.view, value, None)}"
+                yield row(panel, "seed", x=mark.n_frozen, y=value, said=said)
+        if shown.asked is not None and shown.asked.n_frozen == mark.n_frozen:
+            yield row(panel, "ring", x=mark.n_frozen, y=mark.value)
+
+
+def _probe_rows(panel: str, probes: Sequence[ProbePoint]) -> Iterator[Row]:
+    low, high = extent([probe.mean for probe in probes], [probe.ci for probe in probes])
+    first = probes[0]
+    yield row(panel, "probe name", x=first.depth, y=first.mean, label="linear fit to what the layers below put out")
+    for probe in probes:
+        yield row(panel, "probe path", x=probe.depth, y=probe.mean)
+        yield row(panel, "probe", x=probe.depth, y=probe.mean, said=probe_said(probe))
+        ends = cut(probe.ci, low, high)
+        if ends is not None:
+            yield row(panel, "probe interval", x=probe.depth, y=ends[0], y2=ends[1])
+
+
+def probe_said(probe: ProbePoint) -> str:
+    """A fit to a layer, in words."""
+    where = "embeddings" if probe.depth == 0 else f"layer {probe.depth}"
+    return f"linear fit to {where}: {_said('score', probe.mean, probe.ci)}"
+
+
+def _probe_marks() -> list[alt.Chart]:
+    """The fits to the layers, set off by colour and shape."""
+    return [
+        layer("probe path", "line", color=SECOND, strokeWidth=1.5, opacity=0.55, strokeDash=[4, 3]),
+        layer("probe interval", "rule", color=SECOND, strokeWidth=2).encode(y2="y2:Q"),
+        layer("probe", "square", is_said=True, color=SECOND, size=44, opacity=1),
+        layer("probe name", "text", color=SECOND, fontSize=11, align="left", dx=10, dy=14).encode(text="label:N"),
+    ]
+
+
+def _rate_rows(panel: str, curve: Curve) -> Iterator[Row]:
+    for tried in curve.line_search:
+        if tried.score is not None:
+            said = f"rate {text.learning_rate(tried.learning_rate)}: {text.score(tried.score)}"
+            yield from marked(panel, tried.learning_rate, tried.score, None, said)
+            if tried.learning_rate == curve.learning_rate:
+                yield row(panel, "ring", x=tried.learning_rate, y=tried.score)
+
+
+def _cost_rows(panel: str, curve: Curve) -> Iterator[Row]:
+    for point in (curve.full, *curve.points):
+        if point.mean is not None and point.seconds:
+            name = wording.depth(point.n_frozen)
+            said = f"{_frozen(point.n_frozen)}: {text.score(point.mean)} in {text.duration(point.seconds)}"
+            yield from marked(panel, point.seconds, point.mean, point.ci, said)
+            yield row(panel, "name", x=point.seconds, y=point.mean, label=name)
+
+
+def _learning_rows(panel: str, chapter: Chapter) -> Iterator[Row]:
+    for n_frozen, points in chapter.learning:
+        if len(points) == 1:
+            continue
+        for epoch, score in points:
+            said = f"{_frozen(n_frozen)}, epoch {epoch}: {text.score(score)}"
+            yield row(panel, "mean", x=epoch, y=score, said=said, depth=wording.depth(n_frozen))
+
+
+def _panels(curves: Sequence[Curve]) -> list[tuple[str, Curve]]:
+    """Each curve with the head of its panel."""
+    tasks, models = short([curve.task for curve in curves], 28), short([curve.model for curve in curves], 28)
+    return [(f"{tasks[curve.task]} · {models[curve.model]}", curve) for curve in curves]
+
+
+def _frozen(n_frozen: int | None) -> str:
+    return "full model" if n_frozen is None else f"{n_frozen} frozen"
+
+
+def _said(view: View, value: float, interval: Interval | None) -> str:
+    """A value of a view with its interval, in words."""
+    said = wording.view_value(view, value)
+    return said if interval is None else f"{said} {wording.view_interval(view, interval)}"
+
+
+def _metrics(curves: Iterable[Curve]) -> str:
+    """What the scores are."""
+    names = list(dict.fromkeys(text.one_line(curve.metric, 40) for curve in curves))
+    return names[0] if len(names) == 1 else "score"
+
+
+def _view_y(curves: Sequence[Curve], view: View) -> alt.Y:
+    return y_axis(VIEW_WORDS[view] if view != "score" else _metrics(curves), _FORMATS[view])

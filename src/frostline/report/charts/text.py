@@ -1,0 +1,64 @@
+"""A curve as lines of characters: one row a depth, its mean, its interval, and the line to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from frostline.analysis import Curve, Point
+from frostline.analysis.views import series
+from frostline.report import text, wording
+
+MEAN, SEED, LINE = "●", "○", "┊"
+_LABEL_WIDTH = 6
+_VALUE_WIDTH = 7
+_GAP = "  "
+
+
+def chart_lines(curve: Curve, width: int) -> list[str]:
+    """The chart, at most `width` columns wide; empty when no run has a score or there is no room."""
+    points = [point for point in (curve.full, *curve.points) if point.mean is not None]
+    n_columns = width - _LABEL_WIDTH - _VALUE_WIDTH - 2 * len(_GAP)
+    if not points or n_columns < 20:
+        return []
+    seen = series(curve, "score")
+    assert seen is not None, "scores are always there"
+    asked, line = seen.asked, seen.bar
+    low, high = seen.extent
+
+    def column(value: float) -> int:
+        return round((value - low) / (high - low) * (n_columns - 1)) if high > low else n_columns // 2
+
+    lines = [_row(point, n_columns, column, line) for point in points]
+    margin = " " * _LABEL_WIDTH + _GAP
+    if line is not None and asked is not None:
+        said = f"{text.keep_share(asked.keep)} of {wording.SCALE_WORDS[asked.scale]}: {text.score(line)}"
+        lines.append(margin + _centred(said, column(line), n_columns))
+    left = f"chance {text.score(low)}" if low == curve.chance else text.score(low)
+    lines.append(margin + left + text.score(high).rjust(n_columns - len(left)))
+    return lines
+
+
+def _row(point: Point, n_columns: int, column: Callable[[float], int], line: float | None) -> str:
+    cells = [" "] * n_columns
+    if line is not None:
+        cells[column(line)] = LINE
+    if point.ci is not None:
+        _draw_interval(cells, column(point.ci[0]), column(point.ci[1]))
+    else:
+        for score in point.scores:
+            cells[column(score)] = SEED
+    assert point.mean is not None
+    cells[column(point.mean)] = MEAN
+    label = wording.depth(point.n_frozen).rjust(_LABEL_WIDTH)
+    return f"{label}{_GAP}{''.join(cells)}{_GAP}{text.score(point.mean).rjust(_VALUE_WIDTH)}"
+
+
+def _draw_interval(cells: list[str], first: int, last: int) -> None:
+    """Draw an interval; an end outside the axis is left open."""
+    for at in range(max(first, 0), min(last, len(cells) - 1) + 1):
+        cells[at] = "├" if at == first else "┤" if at == last else "─"
+
+
+def _centred(said: str, at: int, n_columns: int) -> str:
+    start = max(0, min(at - len(said) // 2, n_columns - len(said)))
+    return (" " * start + said)[:n_columns].rstrip()

@@ -1,0 +1,1 @@
+"""Chapters as files: HTML, Markdown, LaTeX, CSV and pictures."""

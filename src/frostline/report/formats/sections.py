@@ -1,0 +1,87 @@
+"""Parts of a page, as its template takes them: charts with the tables behind them, drawn as SVG."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frostline.report.charts.curve import ACCENT, GREY, INK, PALE
+from frostline.report.charts.marks import SECOND
+from frostline.report.tables import Table
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from frostline.report.charts.marks import Drawing
+
+_COLOURS = {
+    ACCENT: "var(--accent)",
+    INK: "var(--ink)",
+    GREY: "var(--muted)",
+    PALE: "var(--grid)",
+    SECOND: "var(--second)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A chart with the tables behind it."""
+
+    name: str
+    title: str
+    svg: Markup
+    caption: str
+    tables: list[Table]
+    is_wide: bool = False
+    """has panels side by side"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page."""
+
+    id: str
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    """above the charts"""
+    views: list[Shown] = field(default_factory=list)
+    below: list[Table] = field(default_factory=list)
+    """tables below the charts"""
+    runs: Table | None = None
+    cares: list[dict[str, object]] = field(default_factory=list)
+    hows: list[dict[str, object]] = field(default_factory=list)
+    note: str = ""
+
+
+def charted(section: Section, chart: Drawing | None, table: Table, caption: str, *, is_wide: bool) -> Section | None:
+    """The section with one chart; None where there is nothing to draw."""
+    if chart is None:
+        return None
+    svg = drawn(chart, f"{section.title}; the table below holds its values")
+    shown = Shown(name=section.id, title=section.title, svg=svg, caption=caption, tables=[table], is_wide=is_wide)
+    section.views.append(shown)
+    return section
+
+
+def drawn(chart: Drawing, label: str) -> Markup:
+    """The chart as SVG with the page's colours, and marks that keys can reach."""
+    import vl_convert
+    from markupsafe import Markup, escape
+
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False))
+    svg = re.sub(r'<rect width="[\d.]+" height="[\d.]+" fill="white"/>', "", svg, count=1)
+    svg = re.sub(r'(?<= )(?:transform|d)="[^"]*"', _shortened, svg)
+    svg = re.sub(r' (?:font-family|pointer-events|aria-roledescription)="[^"]*"| (?:opacity|stroke-width)="1"', "", svg)
+    for colour, variable in _COLOURS.items():
+        svg = svg.replace(colour, variable)
+    svg = re.sub(
+        r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"', r'<svg class="marks" width="\1" height="\2"', svg, count=1
+    )
+    svg = re.sub(r'(<path aria-label="[^"]*") role="graphics-symbol"', r'\1 role="img" tabindex="0"', svg)
+    return Markup(svg.replace("<svg ", f'<svg role="group" aria-label="{escape(label)}" ', 1))
+
+
+def _shortened(places: re.Match[str]) -> str:
+    """Where a mark lies, to a hundredth of a pixel."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", places[0])

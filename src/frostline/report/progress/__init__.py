@@ -1,0 +1,1 @@
+"""What people see while runs are under way."""

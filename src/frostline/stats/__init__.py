@@ -1,0 +1,49 @@
+"""Statistics on plain arrays: numbers in, numbers out. Whatever is random takes the generator that it draws from."""
+
+from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std, sum_of_squares
+from frostline.stats.intervals import (
+    MIN_SEEDS,
+    crossed_interval,
+    difference_interval,
+    expected_best,
+    moderated_margin,
+    ratio_interval,
+    resampled_counts,
+    row_variance,
+    t_interval,
+)
+from frostline.stats.operating_points import (
+    bar_of,
+    depth_distribution,
+    is_monotone,
+    operating_depth,
+    plausible_depths,
+    short_depths,
+)
+
+__all__ = [
+    "MIN_SEEDS",
+    "ROUNDING",
+    "Floats",
+    "Interval",
+    "Rows",
+    "bar_of",
+    "crossed_interval",
+    "depth_distribution",
+    "difference_interval",
+    "expected_best",
+    "is_above",
+    "is_monotone",
+    "mean",
+    "moderated_margin",
+    "operating_depth",
+    "plausible_depths",
+    "ratio_interval",
+    "reaches",
+    "resampled_counts",
+    "row_variance",
+    "short_depths",
+    "std",
+    "sum_of_squares",
+    "t_interval",
+]

@@ -1,0 +1,140 @@
+"""Intervals of means, differences and ratios, over seeds and over dev rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frostline.stats.basics import (
+    Floats,
+    Interval,
+    Rows,
+    covariance_of_means,
+    mean,
+    paired,
+    sum_of_squares,
+    t_quantile,
+    variance_of_mean,
+)
+
+MIN_SEEDS = 3
+"""Below this no interval is given: Student's t with one degree of freedom is 13 standard errors wide."""
+
+
+def t_interval(values: Sequence[float] | Floats, *, confidence: float = 0.95) -> Interval | None:
+    """Student's t interval of the mean; None below three values."""
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) < MIN_SEEDS:
+        return None
+    half = t_quantile(len(array) - 1, confidence) * math.sqrt(variance_of_mean(array))
+    return mean(array) - half, mean(array) + half
+
+
+def difference_interval(
+    values: Sequence[float] | Floats, others: Sequence[float] | Floats, *, confidence: float = 0.95
+) -> Interval | None:
+    """Student's t interval of the mean of the paired differences, values less others; None below three pairs."""
+    array, other = paired(values, others)
+    return t_interval(array - other, confidence=confidence)
+
+
+def ratio_interval(
+    numerators: Sequence[float] | Floats, denominators: Sequence[float] | Floats, *, confidence: float = 0.95
+) -> Interval | None:
+    """Fieller's interval of the ratio of two paired means; None below three pairs or where it has no bounds."""
+    above, below = paired(numerators, denominators)
+    if len(below) < MIN_SEEDS or mean(below) == 0:
+        return None
+    if np.array_equal(above, below):
+        return 1.0, 1.0
+    t_squared = t_quantile(len(below) - 1, confidence) ** 2
+    a = mean(below) ** 2 - t_squared * variance_of_mean(below)
+    if a <= 0:
+        return None
+    # With u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0. Written around the ratio nothing cancels.
+    ratio = mean(above) / mean(below)
+    rest = above - ratio * below
+    b = t_squared * covariance_of_means(rest, below)
+    c = t_squared * variance_of_mean(rest)
+    root = math.sqrt(b * b + a * c)
+    low, high = ratio + (-b - root) / a, ratio + (-b + root) / a
+    return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def moderated_margin(
+    parts: Sequence[tuple[Sequence[float], float]], *, prior: float, prior_freedom: float, error: float
+) -> float:
+    """How far a weighted sum of means may be off to one side, but for a share `error` of cases.
+
+    A part is (values, weight). Each part's variance is its own, moderated: as if `prior_freedom` more values had shown
+    the variance `prior`, because two or three values alone say little of it. Degrees of freedom as Welch and
+    Satterthwaite have it.
+    """
+    freedoms = [prior_freedom + len(values) - 1 for values, _ in parts]
+    variances = [
+        weight**2 * (prior_freedom * prior + sum_of_squares(values)) / freedom / len(values)
+        for (values, weight), freedom in zip(parts, freedoms, strict=True)
+    ]
+    total = math.fsum(variances)
+    if total == 0:
+        return 0.0
+    # Shares, not variances: the squares of tiny variances would vanish.
+    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
+    return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
+
+
+def row_variance(
+    score: Callable[[Rows], float], n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400
+) -> float:
+    """The variance of a score over resampled rows (bootstrap); `score` is called with row numbers, some repeated."""
+    return float(np.var([score(rng.integers(n_rows, size=n_rows)) for _ in range(n_resamples)], ddof=1))
+
+
+def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400) -> NDArray[np.float32]:
+    """How often each row is drawn in each resample (resamples, rows): the same ones that `row_variance` draws."""
+    drawn = rng.integers(n_rows, size=(n_resamples, n_rows)) + n_rows * np.arange(n_resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=n_resamples * n_rows).reshape(n_resamples, n_rows).astype(np.float32)
+
+
+def crossed_interval(
+    scores: Sequence[float] | Floats,
+    variance_of_rows: float,
+    n_rows: int,
+    *,
+    n_resamples: int = 400,
+    confidence: float = 0.95,
+) -> Interval | None:
+    """The interval of the mean score under new seeds and new rows; None below three seeds or two rows.
+
+    `scores` holds one a seed, all on the same rows; `variance_of_rows` is that of their mean, from `row_variance` with
+    as many resamples. Seeds and rows are crossed random effects, so their variances add. What a seed does to single
+    rows is in both parts, which makes the interval a little too wide rather than too narrow. Degrees of freedom as
+    Welch and Satterthwaite have it, but never narrower than `t_interval`: new rows cannot make the mean more certain.
+    """
+    array = np.asarray(scores, dtype=np.float64)
+    if len(array) < MIN_SEEDS or n_rows < 2:
+        return None
+    seeds = variance_of_mean(array)
+    total = seeds + variance_of_rows
+    if total == 0:
+        return mean(array), mean(array)
+    # Shares, not variances: the squares of tiny variances would vanish.
+    share = seeds / total
+    spread = share**2 / (len(array) - 1) + (1 - share) ** 2 * (1 / (n_rows - 1) + 1 / (n_resamples - 1))
+    both = t_quantile(1 / spread, confidence) * math.sqrt(total)
+    half = max(both, t_quantile(len(array) - 1, confidence) * math.sqrt(seeds))
+    return mean(array) - half, mean(array) + half
+
+
+def expected_best(values: Sequence[float] | Floats) -> tuple[float, ...]:
+    """The expected best of k of these values, drawn with replacement, for k from 1 to all of them.
+
+    >>> expected_best([0.7, 0.9])
+    (0.8, 0.85)
+    """
+    ranked = np.sort(np.asarray(values, dtype=np.float64))
+    steps = np.arange(len(ranked) + 1) / max(1, len(ranked))
+    return tuple(float(ranked @ np.diff(steps**k)) for k in range(1, len(ranked) + 1))

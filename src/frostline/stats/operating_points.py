@@ -1,0 +1,90 @@
+"""Operating points, the depths that are plausible, and their distribution over resampled seeds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from frostline.stats.basics import ROUNDING, Floats, Rows, is_above, reaches
+from frostline.stats.intervals import t_interval
+
+MAX_ENUMERATED = 5000
+"""Resamples of the seeds are listed in full up to this many, and drawn beyond."""
+
+
+N_DRAWN = 5000
+"""Resamples of the seeds where they are drawn."""
+
+
+def bar_of(keep: float, full: float, base: float = 0.0) -> float:
+    """The score that keeps a share of what the full model has above a base (0, or chance)."""
+    return base + keep * (full - base)
+
+
+def operating_depth(means: Mapping[int, float], bar: float) -> int | None:
+    """The largest depth whose mean reaches the bar; None where none does."""
+    return max((depth for depth, value in means.items() if reaches(value, bar)), default=None)
+
+
+def short_depths(means: Mapping[int, float], bar: float) -> tuple[int, ...]:
+    """The depths below the operating depth whose means fall short of the bar, ascending."""
+    deepest = operating_depth(means, bar)
+    if deepest is None:
+        return ()
+    return tuple(sorted(depth for depth, value in means.items() if depth < deepest and not reaches(value, bar)))
+
+
+def is_monotone(means: Mapping[int, float], bar: float) -> bool:
+    """Whether every depth below the operating depth reaches the bar too."""
+    return not short_depths(means, bar)
+
+
+def plausible_depths(
+    scores: Mapping[int, Floats], full: Floats, *, keep: float, base: float = 0.0, confidence: float = 0.95
+) -> tuple[int | None, ...]:
+    """The depths that may be the operating depth, None (the full model alone) first; empty below three seeds.
+
+    `scores` holds (seeds,) by depth, in the order of seeds that `full` has. A depth surely keeps the share where the
+    interval of what it has above the bar, paired by seed, lies above 0, and surely falls short where it lies below. The
+    operating depth is none that surely falls short, and none above one that surely keeps.
+    """
+    bars = base + keep * (full - base)
+    above = {depth: t_interval(values - bars, confidence=confidence) for depth, values in scores.items()}
+    known = {depth: interval for depth, interval in above.items() if interval is not None}
+    if not known:
+        return ()
+    sure = max((depth for depth, (low, _) in known.items() if is_above(low, 0.0)), default=None)
+    kept = [d for d, (_, high) in sorted(known.items()) if reaches(high, 0.0) and (sure is None or d >= sure)]
+    return (*([None] if sure is None else []), *kept)
+
+
+def depth_distribution(
+    scores: Mapping[int, Floats], full: Floats, *, keep: float, rng: np.random.Generator, base: float = 0.0
+) -> dict[int | None, float]:
+    """How often each depth is the operating depth when the seeds are resampled, the same at every depth.
+
+    `scores` holds (seeds,) by depth, in the order of seeds that `full` has. None, the full model alone, comes first,
+    then the depths ascending; those that never occur are left out, and the shares sum to 1. A resample whose full mean
+    is not above the base has nothing to keep a share of: it counts as None.
+    """
+    resamples = _seed_resamples(len(full), rng)
+    depths = sorted(scores)
+    full_means = full[resamples].mean(axis=1)
+    bars = base + keep * (full_means - base)
+    winner = np.full(len(resamples), -1)
+    for place, depth in enumerate(depths):
+        is_kept = scores[depth][resamples].mean(axis=1) >= bars - ROUNDING
+        winner[is_kept] = place
+    winner[full_means <= base + ROUNDING] = -1
+    counts = np.bincount(winner + 1, minlength=len(depths) + 1)
+    named: list[int | None] = [None, *depths]
+    return {depth: int(count) / len(resamples) for depth, count in zip(named, counts, strict=True) if count}
+
+
+def _seed_resamples(n_seeds: int, rng: np.random.Generator) -> Rows:
+    """Seed numbers (resamples, seeds): all there are, or a draw."""
+    if n_seeds**n_seeds <= MAX_ENUMERATED:
+        return np.array(list(itertools.product(range(n_seeds), repeat=n_seeds)), dtype=np.intp)
+    return rng.integers(n_seeds, size=(N_DRAWN, n_seeds), dtype=np.intp)

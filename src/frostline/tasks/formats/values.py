@@ -1,0 +1,102 @@
+"""Values with a type, from JSON, Parquet or memory, as the fields a text file would write.
+
+So that labels and texts mean the same whatever they were kept in: missing is empty, true is `true`, 1.0 is `1`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from frostline.errors import DataError
+from frostline.tasks.formats.columns import Table, fault_at
+from frostline.tasks.formats.text import MOST_CHARACTERS, too_long
+
+_UNLABELLED = -1
+"""What `datasets` writes for a class that is not known, as in GLUE's test splits."""
+
+
+def typed_table(
+    path: Path,
+    columns: Mapping[str, Sequence[object]],
+    *,
+    lines: list[int] | None = None,
+    classes: Mapping[str, tuple[str, ...]] | None = None,
+    any_value: bool = False,
+) -> Table:
+    """A table of typed columns; `classes` names those kept as class numbers, `any_value` takes lists and objects too.
+
+    A DataError where there is no row, or a value is none that a text or a label can be.
+    """
+    n_rows = len(next(iter(columns.values()), ()))
+    if not n_rows:
+        raise DataError("has no rows", path=path)
+    named = {name: names for name, names in (classes or {}).items() if name in columns}
+    fields: dict[str, list[str]] = {name: [] for name in columns}
+    for name, values in columns.items():
+        for place, value in enumerate(values):
+            try:
+                fields[name].append(
+                    _class_name(value, named[name], any_value) if name in named else _field(value, any_value)
+                )
+            except ValueError as error:
+                raise fault_at(path, lines, place, f"column {name!r} {error}") from error
+    return Table(path=path, numbers=list(range(n_rows)), lines=lines, columns=fields, classes=named)
+
+
+def _class_name(value: object, names: Sequence[str], any_value: bool) -> str:
+    if value is None or (any_value and value == _UNLABELLED):
+        return ""
+    if value == _UNLABELLED:
+        raise ValueError("is -1, which is no class but means unlabelled; leave such rows out")
+    if not isinstance(value, int) or not 0 <= value < len(names):
+        raise ValueError(f"is {value!r:.80}; it declares the classes 0 to {len(names) - 1}")
+    return names[value]
+
+
+def _field(value: object, any_value: bool) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return mended(value) if any_value else _checked(value)
+        case bool():
+            return "true" if value else "false"
+        case float():
+            is_plain = value.is_integer() and abs(value) < 2**53
+            return "" if math.isnan(value) else str(int(value)) if is_plain else repr(value)
+        case int() | Decimal():
+            return str(value)
+    if any_value:
+        return mended(json.dumps(value, ensure_ascii=False, default=str))
+    raise ValueError(unsupported(_kind(value)))
+
+
+def unsupported(kind: str) -> str:
+    """What is told of a column that holds more than one value a row."""
+    advice = "join texts into one; of several labels a row (multi-label), make a column and a task each"
+    return f"holds {kind}, which is not supported: a text is one string, a label one value; {advice}"
+
+
+def mended(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which no file can hold."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _kind(value: object) -> str:
+    kinds = (("a list", list | tuple), ("an object", Mapping), ("bytes", bytes))
+    return next((name for name, kind in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def _checked(text: str) -> str:
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"holds a text that is too long: {too_long('it')}")
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        broken = text[error.start]
+        raise ValueError(f"holds {broken!r}, half of a surrogate pair, which is no character; mend the text") from error
+    return text

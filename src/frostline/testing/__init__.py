@@ -1,0 +1,1 @@
+"""Tiny models, and suites that hold strategies and executors to their contracts."""

@@ -1,0 +1,1 @@
+"""One run: a spec goes in, a result comes out."""

@@ -1,0 +1,274 @@
+"""**The** loop: every strategy trains here and nowhere else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import SGD, AdamW, Optimizer
+
+from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
+from frostline.records.results import EpochRecord, Probe
+from frostline.records.specs import RunSpec
+from frostline.training.batches import Batch, training_batches
+from frostline.training.evaluate import predict, scores
+from frostline.training.forward import Forward
+from frostline.training.prefix import Split
+
+
+class DivergedError(FrostlineError):
+    """The training loss is no longer a number."""
+
+    exit_code = EXIT_CRASHED_RUNS
+
+
+DEV_SAMPLE = 300
+"""Rows of the fixed sample of dev that a paused run is scored on."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the loop works on."""
+
+    spec: RunSpec
+    forward: Forward
+    train: Split
+    dev: Split
+    metric_names: Sequence[str]
+    order_seed: int
+    on_epoch: Callable[[EpochRecord], None]
+
+    @property
+    def dev_sample(self) -> Split:
+        """What a run is scored on where it pauses: scoring all of dev would take longer than the steps between."""
+        return self.dev.sample("dev sample", DEV_SAMPLE)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came out of the loop."""
+
+    epochs: list[EpochRecord]
+    outputs: NDArray[np.float32]
+    """the model's outputs for dev after the last epoch (rows, classes)"""
+    train_outputs: NDArray[np.float32] | None = None
+    """those for all training rows, where they are known"""
+    probes: tuple[Probe, ...] = ()
+    """of a fit, the best of every layer"""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A paused run, with all that it takes to go on to the same bits."""
+
+    n_steps: int
+    """steps done"""
+    epochs: list[dict[str, Any]]
+    """records of the epochs that have ended"""
+    losses: list[tuple[float, int]]
+    """mean loss and rows of each step of the epoch under way"""
+    seconds: float
+    """spent on that epoch so far"""
+    weights: list[Tensor]
+    """what trains, in the model's order"""
+    optimizer: dict[str, Any]
+    generator: Tensor
+    """state of the random numbers that dropout draws"""
+
+    @property
+    def all_seconds(self) -> float:
+        """Spent on all epochs so far."""
+        return self.seconds + math.fsum(float(record["seconds"]) for record in self.epochs)
+
+
+@dataclass(frozen=True)
+class Halted:
+    """What came out of a loop that paused."""
+
+    checkpoint: Checkpoint
+    outputs: NDArray[np.float32]
+    """the model's outputs for the sample of dev at that moment"""
+
+
+def train(
+    training: Training, descent: Descent, n_epochs: int, *, start: Checkpoint | None = None, until: int | None = None
+) -> Trained | Halted:
+    """Goes down for some epochs, and scores dev after each.
+
+    Args:
+        training: what is trained on what.
+        descent: the way so far; it goes on from there.
+        n_epochs: up to which epoch, counted from the first.
+        start: where a paused descent goes on from.
+        until: pause after so many steps, counted from the first; None: train to the end.
+    """
+    spec, stack = training.spec, training.forward.stack
+    epochs = [EpochRecord.from_json(record) for record in start.epochs] if start else []
+    losses: list[tuple[Tensor | float, int]] = list(start.losses) if start else []
+    spent = start.seconds if start else 0.0
+    if start:
+        descent.resume(start)
+    for epoch in range(descent.n_epochs + 1, n_epochs + 1):
+        began = time.perf_counter() - spent
+        stack.train(frozen_dropout=spec.frozen_dropout)
+        for batch in itertools.islice(descent.batches(epoch), len(losses), None):
+            if descent.n_done == until:
+                break
+            losses.append((descent.step(batch), len(batch.positions)))
+        if descent.n_done == until:  # before the epoch is scored, if this was its last step
+            checkpoint = descent.checkpoint(epochs, losses, time.perf_counter() - began)
+            return Halted(checkpoint, predict(training.forward, training.dev_sample))
+        mean_loss = _mean_loss(losses, epoch)
+        outputs = predict(training.forward, training.dev)
+        record = EpochRecord(
+            epoch=epoch,
+            train_loss=mean_loss,
+            metrics=scores(training.metric_names, training.dev.labels, outputs),
+            learning_rate=descent.rate,
+            n_steps=len(losses),
+            seconds=time.perf_counter() - began,
+        )
+        training.on_epoch(record)
+        descent.n_epochs = epoch
+        epochs.append(record)
+        losses, spent = [], 0.0
+    return Trained(epochs, outputs)
+
+
+class Descent:
+    """The optimizer's way down: one step a batch, over parameters that may train, at a rate that rises and falls."""
+
+    def __init__(self, training: Training) -> None:
+        spec = training.spec
+        self._training = training
+        self._n_steps = spec.epochs * math.ceil(len(training.train) / spec.batch_size)
+        self.n_done = 0
+        """steps so far"""
+        self.n_epochs = 0
+        """epochs so far"""
+        self._parameters = _trainable(training)
+        self._optimizer = _optimizer(spec, self._parameters)
+
+    def go_on_with(self, training: Training) -> None:
+        """Takes up what trains from here on; what trained before keeps its moments."""
+        self._training = training
+        self._parameters = _trainable(training)
+        known = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        if new := [parameter for parameter in self._parameters if id(parameter) not in known]:
+            self._optimizer.add_param_group({"params": new})
+
+    @property
+    def rate(self) -> float:
+        """The rate of the next step."""
+        spec = self._training.spec
+        return spec.learning_rate * _rate_share(self.n_done, self._n_steps, spec.warmup_share)
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """An epoch's batches."""
+        training = self._training
+        split, size = training.train, training.spec.batch_size
+        return training_batches(split.encoded, size, seed=training.order_seed, epoch=epoch, positions=split.positions)
+
+    def step(self, batch: Batch) -> Tensor:
+        """Forward, backward, clip, update; the batch's mean loss."""
+        training = self._training
+        loss = loss_of(training.forward.logits(batch, training.train), batch.labels)
+        loss.backward()
+        self._clip(training.spec.clip_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.rate
+        self._optimizer.step()
+        for parameter in self._parameters:
+            parameter.grad = None
+        self.n_done += 1
+        return loss.detach()
+
+    def _clip(self, most: float) -> None:
+        """As the library clips; gradients that are short enough are not multiplied by 1."""
+        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        is_long = float(norm) > most - 1e-6
+        if isinstance(self._optimizer, AdamW):
+            # Done while it reads them: a pass over all gradients less.
+            self._optimizer.grad_scale = (norm + 1e-6) / most if is_long else None  # type: ignore[attr-defined]
+        elif is_long:
+            clip_grads_with_norm_(self._parameters, most, norm)
+
+    def checkpoint(
+        self, epochs: Sequence[EpochRecord], losses: Sequence[tuple[Tensor | float, int]], seconds: float
+    ) -> Checkpoint:
+        """Where the descent is, with what the loop knows of the epochs."""
+        return Checkpoint(
+            n_steps=self.n_done,
+            epochs=[record.to_json() for record in epochs],
+            losses=[(float(loss), n_rows) for loss, n_rows in losses],
+            seconds=seconds,
+            weights=[parameter.detach().cpu() for parameter in self._parameters],
+            optimizer=self._optimizer.state_dict(),
+            generator=_generator_state(self._parameters[0].device),
+        )
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Puts everything to where it was."""
+        self.n_done, self.n_epochs = checkpoint.n_steps, len(checkpoint.epochs)
+        with torch.no_grad():
+            for parameter, weight in zip(self._parameters, checkpoint.weights, strict=True):
+                parameter.copy_(weight)
+        self._optimizer.load_state_dict(checkpoint.optimizer)
+        _set_generator_state(self._parameters[0].device, checkpoint.generator)
+
+
+def _trainable(training: Training) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in training.forward.stack.model.parameters() if parameter.requires_grad]
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_generator_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+def _mean_loss(losses: Sequence[tuple[Tensor | float, int]], epoch: int) -> float:
+    n_rows = sum(rows for _, rows in losses)
+    mean = sum(float(loss) * rows for loss, rows in losses) / n_rows
+    if not math.isfinite(mean):
+        raise DivergedError(f"the training loss became {mean} in epoch {epoch}; try a lower learning rate")
+    return mean
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy for class numbers, mean squared error for values; strict about shapes (TRAPS 17)."""
+    if labels.dtype == torch.int64:
+        return functional.cross_entropy(logits, labels.to(logits.device))
+    if logits.shape != (len(labels), 1):
+        raise FrostlineError(f"regression wants one output a row; the model gives {tuple(logits.shape)}")
+    return functional.mse_loss(logits[:, 0], labels.to(logits.dtype).to(logits.device))
+
+
+def _optimizer(spec: RunSpec, parameters: list[torch.nn.Parameter]) -> Optimizer:
+    if spec.optimizer == "sgd":
+        return SGD(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
+    # Fused: one pass over memory; the plain one takes a quarter of a full step on a CPU.
+    return AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+
+
+def _rate_share(step: int, n_steps: int, warmup_share: float) -> float:
+    """Share of the peak rate at a step: a linear rise over the warm-up, then a linear fall to 0."""
+    n_warmup = math.ceil(n_steps * warmup_share)
+    if step < n_warmup:
+        return step / n_warmup
+    return max(0.0, (n_steps - step) / max(1, n_steps - n_warmup))

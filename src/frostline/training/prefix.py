@@ -1,0 +1,343 @@
+"""Computes, extends, keeps and reads what the frozen layers put out.
+
+The states of a split lie un-padded in one array, row after row, and are computed in a fixed batch layout, so that the
+same bits come out whoever computes them and from whichever depth they are extended. They are kept on disk, where all
+processes map the same pages; where there is no room, in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from frostline.errors import DataError, FrostlineError
+from frostline.model.stack import Stack
+from frostline.records.environment import versions
+from frostline.records.keys import derived_seed, key_of
+from frostline.records.specs import CacheDtype
+from frostline.storage.prefix_cache import FORMAT, Cache, Entry, Shelf, default_folder
+from frostline.tasks import Labels
+from frostline.training.batches import Batch, Encoded, evaluation_batches, token_positions
+
+_NUMPY: dict[CacheDtype, np.dtype[Any]] = {
+    "fp32": np.dtype(np.float32),
+    "fp16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),  # numpy has no bfloat16: its bits
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What states are of."""
+
+    model: str
+    """Hub name or folder of the pretrained model"""
+    model_fingerprint: str
+    """key of its weights, configuration and tokenizer"""
+    task: str
+    """name of the task"""
+    split: str
+    """train or dev"""
+    layout: str
+    """packed or padded: which attention computes them"""
+    device: str
+    """where they are computed"""
+    dtype: CacheDtype
+    """how they are kept"""
+    is_whole: bool = False
+    """of all tokens after the last layer too, not only of the one that the head reads"""
+
+    @property
+    def is_exact(self) -> bool:
+        """Kept as they were computed, so that those of a deeper layer, built from them, are the same bits."""
+        return self.dtype == "fp32"
+
+    def key(self, encoded: Encoded, **more: object) -> str:
+        """Equal where the states are, whatever model and task are called."""
+        return key_of(
+            {
+                **more,
+                **({"is_whole": True} if self.is_whole else {}),
+                "format": FORMAT,
+                "model": self.model_fingerprint,
+                "tokens": encoded.key,
+                "layout": self.layout,
+                "device": self.device,
+                "dtype": self.dtype,
+                "versions": {name: versions()[name] for name in ("torch", "transformers")},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class States:
+    """The state after `depth` layers of every token of a split, or of the one token of each row that the head reads."""
+
+    depth: int
+    row_ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    """(rows + 1,) where each row begins"""
+    values: NDArray[Any]
+    """(all tokens or rows, width)"""
+    is_one_token: bool = False
+
+    def of(self, batch: Batch, encoded: Encoded) -> Tensor:
+        """The states of the batch's tokens (all tokens, width), or of its rows (batch, width); fp32."""
+        if not np.array_equal(self.row_ids[batch.positions], encoded.row_ids[batch.positions]):
+            raise FrostlineError("the prefix states are of other rows than the batch; clear the cache and report this")
+        places = batch.positions if self.is_one_token else token_positions(self.offsets, batch.positions)
+        values = torch.from_numpy(self.values[places])
+        return (values.view(torch.bfloat16) if values.dtype == torch.uint16 else values).float()
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to train on or to be scored on, with the prefix states kept for them, if any."""
+
+    encoded: Encoded
+    states: States | None = None
+    rows: NDArray[np.int64] | None = None
+    """where its rows stand in `encoded`; None: all are its rows"""
+    read: tuple[States, ...] = ()
+    """the states that a head of its own reads, one a depth, if they are kept"""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @functools.cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """(rows,) where its rows stand in `encoded`."""
+        return np.arange(len(self.encoded)) if self.rows is None else self.rows
+
+    def sample(self, purpose: str, at_most: int) -> Split:
+        """So many of its rows or all, in their order, the same ones for the same purpose."""
+        rng = np.random.default_rng(derived_seed(0, purpose))
+        return dataclasses.replace(self, rows=self.positions[np.sort(rng.permutation(len(self))[:at_most])])
+
+    @property
+    def labels(self) -> Labels:
+        """(rows,)"""
+        return self.encoded.labels[self.positions]
+
+    @property
+    def row_ids(self) -> NDArray[np.int64]:
+        """(rows,) row numbers in the source file."""
+        return self.encoded.row_ids[self.positions]
+
+
+def estimated_bytes(encoded: Encoded, width: int, dtype: CacheDtype = "fp32") -> int:
+    """Size of the states of one split at one depth."""
+    return len(encoded.tokens) * width * _NUMPY[dtype].itemsize
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """States that are asked for."""
+
+    encoded: Encoded
+    origin: Origin
+    depth: int
+    load_stack: Callable[[], Stack]
+    beside: frozenset[int]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return _NUMPY[self.origin.dtype]
+
+    def entry(self, depth: int) -> Entry:
+        origin = self.origin
+        return Entry(model=origin.model, task=origin.task, split=origin.split, depth=depth, dtype=origin.dtype)
+
+
+@dataclass
+class Prefixes:
+    """The prefix states that a process uses: mapped from the cache, or computed and put there."""
+
+    max_bytes: int
+    """of the cache, all in all; 0: states are kept in memory only"""
+    cache: Cache = field(default_factory=lambda: Cache(default_folder()))
+    seconds: float = 0.0
+    """spent computing, so far"""
+    notes: list[str] = field(default_factory=list)
+    """what went wrong and was mended"""
+    _used: dict[tuple[str, int], States] = field(default_factory=dict)
+
+    def states(
+        self,
+        encoded: Encoded,
+        origin: Origin,
+        depth: int,
+        load_stack: Callable[[], Stack],
+        beside: Collection[int] = (),
+    ) -> States:
+        """The states of a split after `depth` layers, computed if they are not there.
+
+        Args:
+            load_stack: called only when something must be computed.
+            beside: depths that will be asked for too; where there is room they are computed in the same pass.
+        """
+        key = origin.key(encoded)
+        if (key, depth) not in self._used:
+            wanted = _Wanted(encoded, origin, depth, load_stack, frozenset(beside))
+            states = self._on_disk(self.cache.shelf(key), wanted) if self.max_bytes else None
+            self._used[key, depth] = states or self._in_memory(key, wanted)
+        return self._used[key, depth]
+
+    def _on_disk(self, shelf: Shelf, wanted: _Wanted) -> States | None:
+        """The states that are kept, or computed and kept; None, and a note, where they cannot be."""
+        try:
+            with shelf.locked():
+                return self._opened(shelf, wanted.encoded, wanted.depth) or self._computed(shelf, wanted)
+        except OSError as error:  # no room, or no right to write there
+            self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror or error}")
+            return None
+
+    def _in_memory(self, key: str, wanted: _Wanted) -> States:
+        lower = [kept for known, kept in self._used if known == key and kept < wanted.depth]
+        below = self._used[key, max(lower)] if lower and wanted.origin.is_exact else None
+        stack, dtype = wanted.load_stack(), wanted.origin.dtype
+        with self.timed():
+            return compute_states(stack, wanted.encoded, wanted.depth, below, dtype, is_whole=wanted.origin.is_whole)
+
+    def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
+        """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
+        try:
+            found = shelf.open(depth)
+            return None if found is None else _states_of(encoded, depth, *found, shelf)
+        except DataError as error:
+            self.notes.append(f"damaged prefix states were computed anew: {error}")
+            shelf.remove(depth)
+            return None
+
+    def _computed(self, shelf: Shelf, wanted: _Wanted) -> States:
+        stack = wanted.load_stack()
+        depths = sorted({wanted.depth, *wanted.beside}.difference(shelf.entries()))
+        # Half of the limit at most: the other split wants as much.
+        has_all = self._keep(shelf, wanted, stack, depths, self.max_bytes // 2)
+        if not (has_all or self._keep(shelf, wanted, stack, [wanted.depth], self.max_bytes)):
+            raise OSError(0, "it has no room for them")
+        states = self._opened(shelf, wanted.encoded, wanted.depth)
+        assert states is not None
+        return states
+
+    def _keep(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
+        """Computes the states of these depths in one pass and keeps them; says whether they have room.
+
+        Args:
+            most: bytes that they may take together.
+        """
+        encoded = wanted.encoded
+        is_whole = wanted.origin.is_whole
+        shapes = {depth: _shape(stack, encoded, depth, is_whole=is_whole) for depth in depths}
+        sizes = {depth: math.prod(shape) * wanted.dtype.itemsize for depth, shape in shapes.items()}
+        if sum(sizes.values()) > most:
+            return False
+        lower = [depth for depth in shelf.entries() if depth < depths[0]]
+        below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
+        if not self.cache.make_room(
+            shelf, sizes, self.max_bytes, wanted.entry(depths[0])
+        ):  # what was opened stays mapped
+            return False
+        with contextlib.ExitStack() as writing:
+            values = {
+                depth: writing.enter_context(shelf.writing(wanted.entry(depth), shape, wanted.dtype, encoded.row_ids))
+                for depth, shape in shapes.items()
+            }
+            with self.timed():
+                _fill(values, stack, encoded, below, is_whole=is_whole)
+        return True
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Counts the seconds that it lasts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _states_of(encoded: Encoded, depth: int, values: NDArray[Any], row_ids: NDArray[np.int64], shelf: Shelf) -> States:
+    """What a shelf holds as states, if it is of these rows; a DataError otherwise."""
+    if len(values) not in (len(encoded.tokens), len(encoded)) or not np.array_equal(row_ids, encoded.row_ids):
+        raise DataError("they are of other rows", path=shelf.folder)
+    return States(depth, row_ids, encoded.offsets, values, is_one_token=len(values) != len(encoded.tokens))
+
+
+def _is_one_token(stack: Stack, depth: int, *, is_whole: bool) -> bool:
+    return not is_whole and depth == stack.n_layers and stack.head_reads != "all"
+
+
+def _shape(stack: Stack, encoded: Encoded, depth: int, *, is_whole: bool) -> tuple[int, int]:
+    n_states = len(encoded) if _is_one_token(stack, depth, is_whole=is_whole) else len(encoded.tokens)
+    return n_states, stack.structure.width
+
+
+def compute_states(
+    stack: Stack,
+    encoded: Encoded,
+    depth: int,
+    below: States | None = None,
+    dtype: CacheDtype = "fp32",
+    *,
+    is_whole: bool = False,
+) -> States:
+    """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
+    values: NDArray[Any] = np.empty(_shape(stack, encoded, depth, is_whole=is_whole), dtype=_NUMPY[dtype])
+    _fill({depth: values}, stack, encoded, below, is_whole=is_whole)
+    return States(depth, encoded.row_ids, encoded.offsets, values, _is_one_token(stack, depth, is_whole=is_whole))
+
+
+def _fill(
+    values: Mapping[int, NDArray[Any]], stack: Stack, encoded: Encoded, below: States | None, *, is_whole: bool
+) -> None:
+    """Writes the states of each depth into its array: one pass over the rows, each layer run once."""
+    stack.eval()
+    with torch.no_grad():
+        for batch in evaluation_batches(encoded):
+            for depth, state in _of_batch(stack, batch, encoded, sorted(values), below):
+                kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
+                if _is_one_token(stack, depth, is_whole=is_whole):
+                    kept, places = kept[tokens_read(stack, batch)], batch.positions
+                values[depth][places] = _kept_as(kept, values[depth].dtype)
+
+
+def _of_batch(
+    stack: Stack, batch: Batch, encoded: Encoded, depths: Sequence[int], below: States | None
+) -> Iterator[tuple[int, Tensor]]:
+    """Each depth, ascending, with its state (batch, tokens, width)."""
+    inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
+    if below is None:
+        reached, state = depths[0], stack.state_at(depths[0], inputs)
+    else:
+        reached, state = below.depth, batch.padded(below.of(batch, encoded)).to(stack.device)
+    for depth in depths:
+        state = stack.state_between(reached, state, depth, inputs)
+        reached = depth
+        yield depth, state.cpu()
+
+
+def tokens_read(stack: Stack, batch: Batch) -> Tensor:
+    """(batch,) where the token that the head reads is, for each row, among all tokens of the batch."""
+    first, last = batch.ends
+    return first if stack.head_reads == "first" else last
+
+
+def _kept_as(values: Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
+    kept: NDArray[Any]
+    if dtype == np.uint16:
+        kept = values.to(torch.bfloat16).view(torch.uint16).numpy()
+    else:
+        kept = values.numpy().astype(dtype, copy=False)
+    return kept
