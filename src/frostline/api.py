@@ -1,253 +1,223 @@
-"""What Python users call: one function a command, with the command's flags as keyword arguments."""
+"""What Python users call: one function per command, with the command's flags as typed keyword arguments."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from rich.console import Console
 
-from frostline.analysis import Chapter, build_grid
-from frostline.errors import UsageError, check_between, check_choice
-from frostline.execution.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
-from frostline.records.requests import CurveSpec
+from frostline.errors import UsageError, check_choice
+from frostline.records.depth import FULL
 from frostline.records.results import RunResult
-from frostline.records.specs import RunSpec
-from frostline.report.formats.files import write_comparison, write_curve, write_report
+from frostline.records.specs import Protocol
 from frostline.report.progress.display import Progress, make_progress
-from frostline.saving.save import check_new_folder, save_model
-from frostline.storage import atomic
-from frostline.strategies import Freeze, Full, Strategy, parse
-from frostline.studies.compare import check_plan, check_strategies, opened_comparison, run_compare
-from frostline.studies.estimate import Estimate, estimate
-from frostline.studies.find import Goal, run_find
-from frostline.studies.protocols import of_comparison, of_curve, spec_at, spec_at_depth, units
-from frostline.studies.requests.config_file import train_config
-from frostline.studies.requests.resolve import Opened, open_curve
+from frostline.report.results import ComparisonResult, CurveResult, FindResult, SizesResult, result_of
+from frostline.saving.save import check_new_folder
+from frostline.strategies import Freeze, Full, Strategy
+from frostline.studies.compare import CompareRequest, CompareStudy
+from frostline.studies.curve import CurveStudy
+from frostline.studies.driver import Session
+from frostline.studies.estimate import Estimate, plain_loop_seconds
+from frostline.studies.find import FindRequest, FindStudy
+from frostline.studies.planning.axis import spec_at
+from frostline.studies.probes import ProbesStudy
+from frostline.studies.requests.parse import Parsed, parse
 from frostline.studies.requests.settings import (
-    make_request,
+    CompareSettings,
+    CurveSettings,
+    FindSettings,
+    SizesSettings,
+    TrainSettings,
+)
+from frostline.studies.requests.values import (
     read_folder,
     read_number,
-    read_number_or_none,
     read_one_seed,
     read_sizes,
     read_strategies,
     without_numpy,
 )
-from frostline.studies.results import Compared, Found, SizeStudy, Study, study_of
-from frostline.studies.sizes import Equal, run_sizes
-from frostline.training.run import Runner
+from frostline.studies.sizes import Equal, SizesRequest, SizesStudy
+from frostline.studies.train import strategy_of, train_and_save
+from frostline.studies.train import train as train_strategy
 
 
-def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Any) -> Study:
-    """Line search, full model, every depth and seed; `report.html`, `curve.json`, `.md`, `.svg` in the out folder.
+def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]) -> CurveResult:
+    """Scores at every depth with several seeds, and the operating points.
+
+    Writes `report.html`, `curve.json`, `curve.md` and `curve.svg` into the output folder. Runs that are already there
+    are not done again.
 
     Args:
-        model: a Hub name, a folder, or a transformers model; with `tokenizer=` where its own is not found by its name.
-        task: a known task, a file, folder or Hub data set, or the rows: a pandas DataFrame, a `datasets.Dataset`, a
-            `DatasetDict` or a dict of train and dev. Rows are kept in the out folder; the task is called `name`.
-        progress: who is told how it gets on; standard error by default.
+        model: a Hub name, a folder, or a transformers model (with `tokenizer=` where its name does not lead to one).
+        task: a known task, a file, a folder, a Hub data set, or rows: a pandas DataFrame, a `datasets.Dataset`, a
+            `DatasetDict`, or a dict of train and dev. Rows are written to the output folder; the task is called `name`.
+        progress: shows how it goes; on standard error by default.
         settings: the command's flags by their names: `out`, `data`, `seeds=5`, `lr`, `frozen="0,6-12"`, ….
     """
-    request, options = make_request(model, task, settings)
-    with progress or make_progress(Console(stderr=True)) as told:
-        chapter = run_curve(request, options, told)
-    _write(chapter, options.out, "curve")
-    return study_of(Study, chapter.curve, [chapter])
+    parsed = parse(model, task, settings, CurveSettings)
+    with _session(parsed, progress) as session:
+        if parsed.options.probe:
+            session.run_beside(ProbesStudy(), parsed.request)
+        finished = session.run(CurveStudy(), parsed.request)
+    return result_of(CurveResult, finished.record, [finished.chapter])
 
 
-def _write(chapter: Chapter, folder: Path, name: str) -> None:
-    """The files of a finished curve or search."""
-    write_curve(chapter.curve, folder, name)
-    write_report([chapter], folder / "report.html")
-
-
-def grid(
-    model: Any,
-    task: Any,
-    *,
-    train_sizes: str | Sequence[int],
-    equal: Equal = "epochs",
-    progress: Progress | None = None,
-    **settings: Any,
-) -> SizeStudy:
+def sizes(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[SizesSettings]) -> SizesResult:
     """A curve at each of several numbers of training rows; `report.html` with a heat map, `grid.json`.
 
     Args:
         model: a Hub name, a folder, or a transformers model, as for `curve`.
-        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
-        train_sizes: numbers of training rows; a larger subset holds the smaller ones.
-        equal: what is the same at every size, `epochs` or `steps`.
-        progress: who is told how it gets on; standard error by default.
-        settings: the command's flags by their names, as for `curve`.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: those of `curve`; `train_sizes=[50, 100]`; `equal="epochs"` or `"steps"`: what all sizes share.
     """
-    sizes = read_sizes(train_sizes)
-    check_choice("equal", equal, get_args(Equal))
-    request, options = make_request(model, task, settings)
-    with progress or make_progress(Console(stderr=True)) as told:
-        chapters = run_sizes(request, sizes, equal, options, told)
-    found = build_grid(chapters, equal)
-    atomic.write(options.out / "grid.json", json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
-    write_report(chapters, options.out / "report.html")
-    return study_of(SizeStudy, found, chapters)
+    parsed = parse(model, task, settings, SizesSettings)
+    with _session(parsed, progress) as session:
+        finished = session.run(SizesStudy(), _sizes_request(parsed))
+    return result_of(SizesResult, finished.record, [finished.chapter])
+
+
+def find(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[FindSettings]) -> FindResult:
+    """The fewest trained layers that keep a share of the full score, with as few runs as the evidence needs.
+
+    Writes `report.html`, `find.json`, `find.md` and `find.svg` into the output folder.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: those of `curve`; `keep=0.9`; `confidence=0.95`; `budget`, in full-run equivalents; `save`, a new
+            folder for the model that was found.
+    """
+    parsed = parse(model, task, settings, FindSettings)
+    save = _new_folder(parsed.own.get("save"))
+    with _session(parsed, progress) as session:
+        finished = session.run(FindStudy(), _find_request(parsed))
+        if save is not None:
+            finding, resolved = finished.record, finished.resolved.resolved
+            depth = finding.answer.n_frozen
+            strategy: Strategy = Full() if depth is FULL else Freeze(depth)
+            train_and_save(session, resolved, spec_at(resolved, strategy, finding.learning_rate), save)
+    return result_of(FindResult, finished.record, [finished.chapter])
 
 
 def compare(
-    model: Any, task: Any, *, strategies: str | Sequence[str], progress: Progress | None = None, **settings: Any
-) -> Compared:
-    """Quality against cost of several strategies; `report.html`, `compare.json`, `.md`, `.svg` in the out folder.
+    model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CompareSettings]
+) -> ComparisonResult:
+    """Quality against cost of several strategies.
+
+    Writes `report.html`, `compare.json`, `compare.md` and `compare.svg` into the output folder.
 
     Args:
         model: a Hub name, a folder, or a transformers model, as for `curve`.
-        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
-        strategies: what is compared: `full`, `freeze:3`, `freeze:+2`, `lora:8`, `bitfit`, `features`, ….
-        progress: who is told how it gets on; standard error by default.
-        settings: the command's flags by their names; the protocol is `tuned` by default.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: those of `curve` without depths; `strategies="full,freeze:3,lora:8"`; the protocol is `tuned` unless
+            given.
     """
-    names, request, options = _comparison(model, task, strategies, settings)
-    with progress or make_progress(Console(stderr=True)) as told:
-        chapter = run_compare(request, names, options, told)
-    write_comparison(chapter.comparison, options.out)
-    write_report([chapter], options.out / "report.html")
-    return study_of(Compared, chapter.comparison, [chapter])
+    parsed = parse(model, task, settings, CompareSettings, protocol="tuned")
+    with _session(parsed, progress) as session:
+        finished = session.run(CompareStudy(), _compare_request(parsed))
+    return result_of(ComparisonResult, finished.record, [finished.chapter])
 
 
-def dry_run_compare(model: Any, task: Any, *, strategies: str | Sequence[str], **settings: Any) -> Estimate:
-    """How many runs a comparison still takes, how many minutes and bytes, from a few timed steps."""
-    names, request, options = _comparison(model, task, strategies, settings)
-    opened, comparison, _ = opened_comparison(request, names, options)
-    return estimate(opened, of_comparison(comparison), workers(request, options))
-
-
-def _comparison(
-    model: Any, task: Any, strategies: str | Sequence[str], settings: dict[str, Any]
-) -> tuple[tuple[str, ...], CurveSpec, SweepOptions]:
-    """The strategies, the request and how to do it, from the settings that a comparison takes."""
-    names = read_strategies(strategies)
-    check_strategies(names)
-    given = {name: value for name, value in settings.items() if value is not None}
-    if wrong := sorted(given.keys() & {"frozen", "keep", "scale", "probe"}):
-        raise UsageError(f"{wrong[0]} is for curves; a comparison takes strategies, e.g. freeze:3 for a depth")
-    return names, *make_request(model, task, {"protocol": "tuned"} | given)
-
-
-def find(
-    model: Any,
-    task: Any,
-    *,
-    save: str | Path | None = None,
-    confidence: float = 0.95,
-    budget: float | None = None,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> Found:
-    """The fewest trained layers that keep a share; `report.html`, `find.json`, `.md`, `.svg` in the out folder.
-
-    Args:
-        model: a Hub name, a folder, or a transformers model, as for `curve`.
-        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
-        save: a new folder for the answer's model, as `train` saves one.
-        confidence: how sure the answer must be.
-        budget: for all runs together, in full runs; by default half of what the whole curve takes.
-        progress: who is told how it gets on; standard error by default.
-        settings: the command's flags by their names: `keep=0.9`, `scale`, `out`, `seeds=5`, ….
-    """
-    _check_no_probe(settings)
-    goal = Goal(confidence=read_number("confidence", confidence), budget=read_number_or_none("budget", budget))
-    request, options = make_request(model, task, settings)
-    folder = None if save is None else read_folder("save", save)
-    if folder is not None:
-        check_new_folder(folder)
-    with progress or make_progress(Console(stderr=True)) as told:
-        finding, chapter = run_find(request, goal, options, told)
-        _write(chapter, options.out, "find")
-        if folder is not None:
-            opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="find")
-            spec = spec_at_depth(opened.resolved, finding.answer.n_frozen, finding.learning_rate)
-            _train_and_save(spec, opened, Runner(options.max_cache_bytes), told, folder)
-    return study_of(Found, finding, [chapter])
-
-
-def dry_run(model: Any, task: Any, **settings: Any) -> Estimate:
-    """How many runs a curve still takes, how many minutes and bytes, from a few timed steps."""
-    request, options = make_request(model, task, settings)
-    n_workers = workers(request, options)
-    opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes)
-    return estimate(opened, of_curve(opened.resolved), n_workers)
-
-
-def train(
-    model: Any,
-    task: Any,
-    *,
-    save: str | Path,
-    frozen: int | str | None = None,
-    strategy: str | None = None,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> RunResult:
-    """One trained model in the folder `save`, which `from_pretrained` and `pipeline` open; its result.
+def train(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[TrainSettings]) -> RunResult:
+    """Trains one model and saves it as a folder that `from_pretrained` and `pipeline` open; returns its result.
 
     Args:
         model: a Hub name, a folder, or a transformers model.
-        task: a known task, a file, folder or Hub data set, or the rows, as for `curve`.
-        save: a new folder.
-        frozen: how many layers to freeze, or `"full"`.
-        strategy: instead of `frozen`, any other: `"lora:8"`, `"features"`, ….
-        progress: who is told how it gets on; standard error by default.
-        settings: the command's flags by their names; without `lr` the rate is the line search's.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: `save`, a new folder; `frozen`, how many layers to freeze, or `"full"`; or `strategy="lora:8"`; others
+            as for `curve`. Without `lr` the line search chooses the learning rate.
     """
-    if settings.get("seeds") is not None:
-        settings["seeds"] = read_one_seed(without_numpy(settings["seeds"]))
-    _check_no_probe(settings)
-    wanted = _wanted(frozen, strategy)
-    if strategy is not None:
-        settings = {"protocol": "tuned"} | settings
-    save = read_folder("save", save)
-    request, options = make_request(model, task, settings)
-    check_new_folder(save)
-    with progress or make_progress(Console(stderr=True)) as told:
-        opened = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes, command="train")
-        if wanted != Full():
-            opened.pretrained.check_depth()
-        resolved = opened.resolved
-        if isinstance(wanted, Freeze):
-            check_between("frozen", wanted.n_frozen, 0, resolved.n_layers)
-        settled_for = wanted.settled(resolved.n_layers, opened.data.task.kind)
-        check_plan(opened, settled_for)
-        rate = 0.0 if settled_for.rates == "none" else chosen_rate(opened, options, told, settled_for)
-        spec = spec_at(resolved, settled_for, rate)
-        limit = options.max_cache_bytes
-        settled = train_config(opened.resolved, options.out, spec, save=save, max_cache_bytes=limit)
-        atomic.write(options.out / "train.yaml", settled)
-        return _train_and_save(spec, opened, Runner(limit), told, save)
+    given = dict(settings)
+    wanted = strategy_of(given.pop("frozen", None), given.pop("strategy", None))
+    save = _new_folder(given.pop("save", None))
+    if save is None:
+        raise UsageError("save is missing; give a new folder for the model")
+    if given.get("seeds") is not None:
+        given["seeds"] = read_one_seed(without_numpy(given["seeds"]))
+    protocol: Protocol = "paper" if settings.get("strategy") is None else "tuned"
+    parsed = parse(model, task, given, TrainSettings, protocol=protocol)
+    with _session(parsed, progress) as session:
+        return train_strategy(session, wanted, save)
 
 
-def _check_no_probe(settings: dict[str, Any]) -> None:
-    if settings.get("probe") is not None:
-        raise UsageError("probe is for curves; leave it out")
+Command = Literal["curve", "find", "compare"]
 
 
-def _wanted(frozen: int | str | None, strategy: str | None) -> Strategy:
-    """What to train, from either of the two settings that say it."""
-    if (frozen is None) == (strategy is None):
-        raise UsageError("give either frozen (how many layers to freeze, or full) or strategy (e.g. lora:8)")
-    if strategy is not None:
-        return parse(strategy)
-    if str(frozen) != "full" and not str(frozen).isdecimal():
-        raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
-    return Full() if str(frozen) == "full" else Freeze(int(str(frozen)))
+def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: Any) -> Estimate:
+    """Runs, time and disk space that a command still takes, from a few timed steps.
+
+    Args:
+        model: as for the command.
+        task: as for the command.
+        command: `curve` (with `train_sizes` too), `find` or `compare`.
+        settings: as for the command.
+    """
+    check_choice("command", command, get_args(Command))
+    if command == "compare":
+        parsed = parse(model, task, settings, CompareSettings, protocol="tuned")
+        with _session(parsed, None) as session:
+            return session.estimate(CompareStudy(), _compare_request(parsed))
+    if command == "find":
+        parsed = parse(model, task, settings, FindSettings)
+        with _session(parsed, None) as session:
+            return session.estimate(FindStudy(), _find_request(parsed))
+    parsed = parse(model, task, settings, SizesSettings)
+    with _session(parsed, None) as session:
+        if "train_sizes" in parsed.own:
+            return session.estimate(SizesStudy(), _sizes_request(parsed))
+        return session.estimate(CurveStudy(), parsed.request)
 
 
-def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:
-    cost = units(spec, opened.resolved.n_layers)
-    told.note(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
-    told.start(cost, [label(spec)])
-    told.run_started(label(spec))
-    result, stack = runner.train(spec, lambda record: Teller(told).epoch(spec, record))
-    told.run_finished(label(spec), cost, result.cost.seconds, result.score)
-    opened.store.put(result)
-    save_model(result, stack, opened.pretrained.tokenizer, save)
-    return result
+def curve_and_plain_loop(
+    model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]
+) -> tuple[CurveResult, float]:
+    """A curve, and the seconds that its runs would take one by one in a plain training loop."""
+    parsed = parse(model, task, settings, CurveSettings)
+    with _session(parsed, progress) as session:
+        finished = session.run(CurveStudy(), parsed.request)
+        seconds = plain_loop_seconds(session.resolver, finished.resolved)
+    return result_of(CurveResult, finished.record, [finished.chapter]), seconds
+
+
+@contextmanager
+def _session(parsed: Parsed, progress: Progress | None) -> Iterator[Session]:
+    shown = progress or make_progress(Console(stderr=True))
+    with shown, Session(parsed.request, parsed.options, shown) as session:
+        yield session
+
+
+def _compare_request(parsed: Parsed) -> CompareRequest:
+    return CompareRequest(request=parsed.request, strategies=read_strategies(parsed.own.get("strategies", ())))
+
+
+def _find_request(parsed: Parsed) -> FindRequest:
+    numbers = {n: read_number(n, parsed.own[n]) for n in ("confidence", "budget") if n in parsed.own}
+    return FindRequest(request=parsed.request, **numbers)
+
+
+def _sizes_request(parsed: Parsed) -> SizesRequest:
+    if "train_sizes" not in parsed.own:
+        raise UsageError("train_sizes is missing; give numbers of training rows, for example 50,100,200")
+    equal = check_choice("equal", parsed.own.get("equal", "epochs"), get_args(Equal))
+    return SizesRequest(
+        request=parsed.request,
+        train_sizes=read_sizes(parsed.own["train_sizes"]),
+        equal="steps" if equal == "steps" else "epochs",
+    )
+
+
+def _new_folder(save: object) -> Path | None:
+    """The folder to save in, if it is new or empty."""
+    if save is None:
+        return None
+    folder = read_folder("save", save)
+    check_new_folder(folder)
+    return folder

@@ -1,6 +1,6 @@
-"""One plain function a command; what needs torch is imported inside.
+"""The commands that train nothing themselves: predict, report, layers, tasks, cache; and the demo.
 
-Results go to standard output, progress to standard error.
+What needs torch is imported inside. Results go to standard output, progress to standard error.
 """
 
 from __future__ import annotations
@@ -15,69 +15,24 @@ from typing import Annotated, Literal
 
 import typer
 
-from frostline.cli import flags
-from frostline.cli.app import app, console, end, print_json, settings_of
-from frostline.cli.flags import flag
+from frostline.cli.app import app
+from frostline.cli.flags import AsJson, Model, console, end, option, print_json
+from frostline.records.requests import RunOptions
+from frostline.records.serial import field_docs
+from frostline.records.specs import TaskSpec
 from frostline.storage import atomic
 
-
-@app.command()
-def train(
-    ctx: typer.Context,
-    model: flags.Model,
-    task: flags.TaskName,
-    save: Annotated[Path, flag("--save", said="new folder for the model")],
-    frozen: Annotated[str | None, flag("--frozen", said="how many layers to freeze, or `full`")] = None,
-    strategy: Annotated[str | None, flag("--strategy", said="instead of --frozen, any other: e.g. `lora:8`")] = None,
-    data: flags.Data = None,
-    dev: flags.Dev = None,
-    dev_share: flags.DevShare = None,
-    text: flags.TextColumn = None,
-    text_pair: flags.PairColumn = None,
-    label: flags.LabelColumn = None,
-    kind: flags.KindName = None,
-    metric: flags.Metric = None,
-    max_train: flags.MaxTrain = None,
-    max_dev: flags.MaxDev = None,
-    out: flags.Out = None,
-    seeds: Annotated[str | None, flag("--seeds", said="the seed, e.g. `3,`; by default 0")] = None,
-    lrs: flags.Rates = None,
-    lr: Annotated[float | None, flag("--lr", said="learning rate; by default what the line search chooses")] = None,
-    epochs: flags.Epochs = None,
-    batch_size: flags.BatchSize = None,
-    max_length: flags.MaxLength = None,
-    frozen_dropout: flags.FrozenDropout = False,
-    no_cache: flags.NoCache = False,
-    cache_dtype: flags.CacheDtype = None,
-    cache_max_gb: flags.CacheMaxGb = None,
-    varlen: flags.Varlen = False,
-    threads: flags.Threads = None,
-    workers: flags.Workers = None,
-    device: flags.Device = None,
-    config: flags.Config = None,
-    as_json: flags.AsJson = False,
-) -> None:
-    """One model, as a folder that `from_pretrained`, `pipeline` and `frostline predict` open."""
-    settings = settings_of(ctx, locals())
-    from frostline import api
-
-    result = api.train(model, task, **settings)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-        for line in (f"{save}: {score}", *(f"take care: {notice}" for notice in result.notices)):
-            console().print(line, highlight=False, markup=False, soft_wrap=True)
+_TASK, _OPTIONS = field_docs(TaskSpec), field_docs(RunOptions)
 
 
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `frostline train --save` made")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSONL or Parquet with the texts")],
-    text: flags.TextColumn = None,
-    text_pair: flags.PairColumn = None,
-    format: Annotated[Literal["csv", "jsonl"], flag("--format", said="csv or jsonl")] = "csv",  # noqa: A002
-    to: Annotated[Path | None, flag("--to", said="write there instead of standard output")] = None,
+    text: Annotated[str | None, option(_TASK["text"], "--text")] = None,
+    text_pair: Annotated[str | None, option(_TASK["text_pair"], "--text-pair")] = None,
+    format: Annotated[Literal["csv", "jsonl"], option("csv or jsonl", "--format")] = "csv",  # noqa: A002
+    to: Annotated[Path | None, option("write there instead of standard output", "--to")] = None,
 ) -> None:
     """The file's columns, then `prediction` and one `probability_<label>` a class."""
     from frostline.saving.save import predict_file
@@ -91,7 +46,7 @@ def predict(
 
 
 @app.command()
-def layers(model: flags.Model, as_json: flags.AsJson = False) -> None:
+def layers(model: Model, as_json: AsJson = False) -> None:
     """The parameter table, and what each depth trains. The four models of the paper need no download."""
     from frostline.model.census import census
     from frostline.report.terminal import print_layers
@@ -104,7 +59,7 @@ def layers(model: flags.Model, as_json: flags.AsJson = False) -> None:
 
 
 @app.command()
-def tasks(as_json: flags.AsJson = False) -> None:
+def tasks(as_json: AsJson = False) -> None:
     """What is known, with metrics and columns."""
     from frostline import tasks as known_tasks
     from frostline.report.terminal import print_tasks
@@ -120,14 +75,14 @@ def tasks(as_json: flags.AsJson = False) -> None:
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="OUT", help="out folders of `curve` and `find`")],
     format: Annotated[  # noqa: A002
-        str | None, flag("--format", said="files to write instead, e.g. `html,md,latex,csv,svg,png,pdf`")
+        str | None, option("files to write instead, e.g. `html,md,latex,csv,svg,png,pdf`", "--format")
     ] = None,
-    to: Annotated[Path | None, flag("--to", said="folder of the files; by default the first OUT")] = None,
-    as_json: flags.AsJson = False,
+    to: Annotated[Path | None, option("folder of the files; by default the first OUT", "--to")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """What out folders hold, each request apart: on the terminal, or as files `report.<ending>`."""
     from frostline.report.terminal import print_chapters
-    from frostline.studies.stored import chapters
+    from frostline.studies.reading import chapters
 
     found = [chapter for folder in folders for chapter in chapters(folder)]
     if format is not None:
@@ -146,7 +101,7 @@ app.add_typer(caches, name="cache")
 
 
 @caches.command("ls")
-def cache_ls(as_json: flags.AsJson = False) -> None:
+def cache_ls(as_json: AsJson = False) -> None:
     """What is kept, and how large it is."""
     from frostline.report.terminal import print_cache
     from frostline.storage.prefix_cache import Cache, default_folder
@@ -175,19 +130,19 @@ def cache_rm(
 
 @app.command()
 def demo(
-    out: Annotated[Path, flag("--out", said="folder of the runs")] = Path("runs/demo"),
-    workers: flags.Workers = None,
-    as_json: flags.AsJson = False,
+    out: Annotated[Path, option("folder of the runs", "--out")] = Path("runs/demo"),
+    workers: Annotated[int | None, option(_OPTIONS["n_workers"], "--workers", default="one per core")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
-    from frostline.cli.demo import demo_curve, print_demo
+    from frostline.cli.demo import print_demo, run_demo
 
-    found = demo_curve(out, workers=workers)
+    curve, plain_seconds = run_demo(out, workers=workers)
     if as_json:
-        print_json(found.to_json())
+        print_json(curve.to_json())
     else:
-        print_demo(console(), found, out)
-    end(found.runs.crashed)
+        print_demo(console(), curve, plain_seconds, out)
+    end(curve.runs.crashed)
 
 
 def _rows(rows: Sequence[dict[str, str | float]], layout: str) -> str:

@@ -1,24 +1,21 @@
-"""The demo: the main job on real weights and real sentences, and what it would have cost in a plain loop."""
+"""The demo: a curve on real weights and real sentences, and what it would have cost in a plain loop."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from frostline import api
-from frostline.analysis import Curve
 from frostline.model.load import DEMO_MODEL
-from frostline.report import text
-from frostline.report.terminal import print_curve
+from frostline.report import numbers
+from frostline.report.results import CurveResult
+from frostline.report.terminal import print_chapters
 from frostline.storage import atomic
-from frostline.studies.estimate import plain_loop_seconds
-from frostline.studies.requests.resolve import open_curve
-from frostline.studies.requests.settings import make_request
+from frostline.studies.requests.settings import CurveSettings
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: CurveSettings = {
     "max_train": 768,
     "max_dev": 320,
     "epochs": 3,
@@ -29,22 +26,23 @@ SETTINGS: dict[str, Any] = {
 """Small enough for a few minutes on two cores, large enough for the paper's shape."""
 
 
-def demo_curve(out: Path, *, workers: int | None) -> Curve:
-    """The demo's curve."""
-    return api.curve(DEMO_MODEL, "rotten-tomatoes", out=out, workers=workers, **SETTINGS)
+def run_demo(out: Path, *, workers: int | None) -> tuple[CurveResult, float]:
+    """The demo's curve, and the seconds that its runs would take in a plain loop."""
+    given: CurveSettings = {"out": out} if workers is None else {"out": out, "workers": workers}
+    curve, seconds = api.curve_and_plain_loop(DEMO_MODEL, "rotten-tomatoes", **SETTINGS, **given)
+    atomic.write(out / "plain-loop.json", json.dumps({"seconds": seconds}) + "\n")
+    return curve, seconds
 
 
-def print_demo(console: Console, curve: Curve, out: Path) -> None:
-    """Shows the demo's curve, and says where to look and what it saved."""
-    print_curve(console, curve)
-    console.print(f"To look at: {out / 'report.html'}, {out / 'curve.svg'}, {out / 'curve.json'}, {out / 'runs'}")
-    request, options = make_request(DEMO_MODEL, "rotten-tomatoes", {**SETTINGS, "out": out})
-    plain = plain_loop_seconds(open_curve(request, out, max_cache_bytes=options.max_cache_bytes))
-    atomic.write(out / "plain-loop.json", json.dumps({"seconds": plain}) + "\n")
+def print_demo(console: Console, curve: CurveResult, plain_seconds: float, out: Path) -> None:
+    """Prints the demo's curve, where its files are, and what it saved."""
+    print_chapters(console, curve.chapters)
+    files = ", ".join(str(out / name) for name in ("report.html", "curve.svg", "curve.json", "runs"))
     is_fresh = curve.runs.reused == 0
-    ours = f"this took {text.duration(curve.cost.wall_seconds)}" if is_fresh else "most of it was in the store"
+    ours = f"this took {numbers.duration(curve.cost.wall_seconds)}" if is_fresh else "most runs were in the store"
+    console.print(f"Files to look at: {files}", highlight=False)
     console.print(
-        f"The same runs one by one in a plain training loop on all cores (frozen by requires_grad, dynamic padding): "
-        f"about {text.duration(plain)}, from a few timed steps of each; {ours}.",
+        "The same runs one by one in a plain training loop on all cores (frozen by requires_grad, dynamic padding) "
+        f"would take about {numbers.duration(plain_seconds)}, extrapolated from a few timed steps; {ours}.",
         highlight=False,
     )

@@ -1,79 +1,109 @@
-"""What is asked for, as asked and as settled: a curve, a comparison.
+"""What a user asked for, and the same with every default filled in.
 
-Plain data, like `records`; what settles it stands far below.
+Plain data. `studies/requests` reads it from flags and fills it in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from frostline.records.serial import Record
+from frostline.records.serial import Record, added_later, json_name
 from frostline.records.specs import CacheDtype, Protocol, RunSpec, Scale, TaskSpec
+
+Rerun = Literal["only-missing", "always", "never"]
+"""which runs to do again"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveSpec(Record):
-    """A curve as asked for. Fields left None are settled before the first run and kept on resume."""
+class StudyRequest(Record):
+    """What every study is asked: a model, data, depths and how to train. Fields left None are resolved once and kept."""
 
     model: str
-    """a Hub name, a folder, or all-MiniLM-L6-v2 of the `demo` extra"""
+    """a Hub name, a folder, or all-MiniLM-L6-v2 from the `demo` extra"""
     task: TaskSpec
     """the data"""
     frozen: tuple[int, ...] | None = None
-    """depths to train at, e.g. `0,6-12`; by default from half of the layers to all"""
+    """depths to train at, for example `0,6-12`"""
     keep: tuple[float, ...] = (0.9,)
     """shares of the full score to find the operating point for"""
     scale: Scale = "ratio"
-    """scale of the operating point shown first"""
+    """scale of the operating point that is shown first"""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """how many replicates, or which"""
+    """number of replicates (`5`), or a list of seeds (`0,1,7`)"""
     learning_rates: tuple[float, ...] = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-    """rates of the line search; a single one is used without a search"""
+    """learning rates to search, separated by commas"""
     epochs: int | None = None
-    """passes over the training rows; by default 3 (RoBERTa: 10)"""
+    """passes over the training rows"""
     batch_size: int = 16
-    """rows a step"""
+    """rows per step"""
     max_length: int = 128
-    """tokens a row at most; longer texts are cut"""
+    """longest row in tokens; longer texts are cut"""
     protocol: Protocol = "paper"
-    """`paper`: the full model's best rate at every depth, chosen on dev; `tuned`: a rate for each depth, chosen on rows
-    held out of train"""
+    """`paper`: one learning rate for all, the full model's best on dev; `tuned`: a learning rate for each depth or
+    strategy, chosen on rows held out of train"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
     cache: bool = True
-    """compute what the frozen layers put out once and keep it"""
+    """compute the outputs of frozen layers once and cache them"""
     cache_dtype: CacheDtype = "fp32"
-    """how it is kept: fp16 and bf16 take half the space and move scores a little"""
+    """number format of cached states: fp16 and bf16 take half the space and move scores a little"""
     varlen: bool = False
-    """on CUDA, leave out padding in all layers and in attention too; untested: no GPU has seen it yet"""
+    """on CUDA, also leave out padding inside attention; untested, no GPU has run it yet"""
     threads: int = 1
-    """threads of one run; part of what makes its numbers"""
+    """threads per run; they are part of what makes a run's numbers"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to train"""
+    warmup_share: float = added_later(0.1)
+    """share of the steps over which the learning rate rises; after that it falls linearly to 0"""
+    weight_decay: float = added_later(0.0)
+    """weight decay of the trained parameters"""
+    clip_norm: float = added_later(1.0)
+    """largest gradient norm; longer gradients are scaled down to it"""
+    precision: Literal["auto", "fp32", "bf16"] = added_later("auto")
+    """bf16 uses autocast on CUDA, weights stay fp32; auto is fp32, except bf16 for `tuned` on CUDA"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResolvedCurve(Record):
-    """A curve's request with everything settled: what a resumed call goes by."""
+class ResolvedRequest(Record):
+    """A request with every default filled in. The first call writes it, later calls read it."""
 
-    asked: CurveSpec
-    """the request as asked"""
+    request: StudyRequest = json_name("asked")
+    """what the user asked for"""
     base: RunSpec
-    """the run all others differ from only in strategy, rate, seed, role and whether they are cached"""
+    """the full model's run with the first rate and seed; other runs change strategy, rate, seed, role and caching"""
     n_layers: int
     """layers of the model"""
     depths: tuple[int, ...]
     """depths to train at, ascending"""
     is_cached: bool
-    """whether prefix states are kept"""
+    """whether prefix states are cached"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedComparison(Record):
-    """A comparison's request with everything settled."""
+    """A request for a comparison with every default filled in."""
 
     strategies: tuple[str, ...]
     """what is compared, as the user wrote it"""
-    settled: ResolvedCurve
-    """all else, as for a curve"""
+    resolved: ResolvedRequest = json_name("settled")
+    """everything else"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How runs are done. None of it changes a number."""
+
+    out: Path
+    """output folder"""
+    n_workers: int | None = None
+    """runs at the same time"""
+    rerun: Rerun = "only-missing"
+    """which runs to do again"""
+    max_cache_bytes: int = 8 * 2**30
+    """most disk space for cached prefix states"""
+    probe: bool = False
+    """also fit a linear model to the output of each layer"""
+    trackers: tuple[str, ...] = ()
+    """experiment trackers that log each run: tensorboard, mlflow, wandb; separated by commas"""

@@ -117,7 +117,7 @@ def _json_name(f: dataclasses.Field[Any]) -> str:
 
 
 @functools.cache
-def field_docs(record: type[Record]) -> Mapping[str, str]:
+def field_docs(record: type) -> Mapping[str, str]:
     """The string under each field of a record class."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(record)))
     docs: dict[str, str] = {}

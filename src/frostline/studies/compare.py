@@ -1,143 +1,176 @@
-"""A comparison of strategies: a rate for each, replicates of each, under one loop, task and statistics."""
+"""A comparison of strategies: a learning rate for each, replicates of each, under one loop, task and statistics."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
-from frostline.analysis import ComparisonChapter
+from frostline.analysis import Comparison, TriedFor, build_comparison
 from frostline.errors import UsageError
-from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, choose_rates, make_executor
-from frostline.execution.trackers import Tracking
-from frostline.model.load import load_model
-from frostline.model.stack import Stack
+from frostline.execution.sweep import Wanted
 from frostline.records.plans import Plan
-from frostline.records.requests import CurveSpec, ResolvedComparison
-from frostline.report.progress.display import Progress
-from frostline.report.progress.live import LivePage
-from frostline.storage import atomic
-from frostline.strategies import Full, Strategy, parse
-from frostline.studies.protocols import Programme, flat, of_comparison
-from frostline.studies.requests.config_file import compare_config
-from frostline.studies.requests.resolve import Opened, check, check_pooled, open_comparison
-from frostline.studies.stored import comparison_chapter, comparison_chapter_of, comparison_of
+from frostline.records.requests import ResolvedComparison, ResolvedRequest, StudyRequest
+from frostline.records.serial import request_fields
+from frostline.records.specs import RunSpec
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.storage.runs import Store
+from frostline.strategies import Freeze, Strategy, parse
+from frostline.studies.curve import replicates_of
+from frostline.studies.planning.protocols import Programme, rate_messages
+from frostline.studies.requests.config_file import seed_settings
+from frostline.studies.study import Results, Source, Study, Totals
+
+if TYPE_CHECKING:
+    from frostline.studies.requests.resolve import Resolver
 
 
-def run_compare(
-    request: CurveSpec, strategies: Sequence[str], options: SweepOptions, progress: Progress
-) -> ComparisonChapter:
-    """A rate and replicates for each strategy; what is in the store is not done again."""
-    began = time.monotonic()
-    check(request)
-    check_strategies(strategies)
-    limit = options.max_cache_bytes
-    tracking = Tracking(options.trackers, options.out, progress.note)
-    with make_executor(request, options) as executor:
-        opened, comparison, lines = opened_comparison(request, strategies, options)
-        runs = of_comparison(comparison)
-        for line in lines:
-            progress.note(line)
-        settled = compare_config(comparison, options.out, max_cache_bytes=limit)
-        atomic.write(options.out / "compare.yaml", settled)
-        page = LivePage(options.out, lambda: comparison_chapter(opened.store, comparison), progress.note)
-        told = (tracking.log, lambda _: page.renew())
-        sweep = Sweep(opened.store, executor, progress, opened.resolved.n_layers, options.rerun, told=told)
-        sweep.announce(runs.specs())
-        searched, rates = choose_rates(sweep, runs)
-        results = sweep.run(flat(runs.replicates(rates)))
-    if not results:
-        raise AllCrashedError(f"every run of the comparison crashed; the first: {sweep.crashes[0].error}")
-    found = searched | results
-    made = comparison_of(comparison, found, runs=sweep.counts, wall_seconds=time.monotonic() - began)
-    return comparison_chapter_of(opened.store, made, list(found.values()), settled)
+@final
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """What a comparison is asked."""
+
+    request: StudyRequest
+    strategies: tuple[str, ...]
+    """as the user wrote them"""
 
 
-def opened_comparison(
-    request: CurveSpec, strategies: Sequence[str], options: SweepOptions
-) -> tuple[Opened, ResolvedComparison, list[str]]:
-    """A comparison settled, and what each strategy will train; refused before a request is written."""
-    lines: list[str] = []
+@final
+class CompareStudy(Study[CompareRequest, ResolvedComparison, Comparison]):
+    """Choose a learning rate for each strategy, then train each with every seed."""
 
-    def check_model(opened: Opened, comparison: ResolvedComparison) -> None:
-        lines.extend(plan_lines(opened, comparison))
-        if any(strategy.rates == "none" for strategy in of_comparison(comparison).wanted.values()):
-            check_pooled(opened, options.max_cache_bytes)
+    name = "compare"
 
-    limit = options.max_cache_bytes
-    opened, comparison = open_comparison(
-        request, strategies, options.out, max_cache_bytes=limit, check_model=check_model
-    )
-    return opened, comparison, lines
+    def check(self, request: CompareRequest) -> None:
+        """Every strategy can be read and is there once."""
+        names = request.strategies
+        faults = [
+            f"strategy {name!r} is there twice; give it once" for name in sorted({*names}) if names.count(name) > 1
+        ]
+        for name in names:
+            try:
+                parse(name)
+            except UsageError as error:
+                faults.append(str(error))
+        if faults:
+            raise UsageError.together(faults)
 
+    def resolve(self, request: CompareRequest, resolver: Resolver) -> ResolvedComparison:
+        """The request, once every strategy was planned: what the model does not allow is refused before it is kept."""
+        filled = resolver.fill_in(request.request, needs_depth=False)
+        comparison = ResolvedComparison(strategies=request.strategies, resolved=filled)
+        self._plans(comparison, resolver)
+        asked = {"asked": request_fields(request.request), "strategies": list(request.strategies)}
+        return resolver.keep(self.name, asked, comparison)
 
-def check_strategies(strategies: Sequence[str]) -> None:
-    """Raises one UsageError with all that cannot be read, or stands there twice."""
-    faults = [f"strategy {name!r} is there twice; give it once" for name in _twice(strategies)]
-    for name in strategies:
-        try:
-            parse(name)
-        except UsageError as error:
-            faults.append(str(error))
-    if faults or not strategies:
-        raise UsageError.together(
-            faults or ["no strategies; give at least one, e.g. --strategies full,freeze:3,lora:8"]
+    def describe(self, resolved: ResolvedComparison, resolver: Resolver) -> list[str]:
+        """What each strategy trains, rows and data warnings."""
+        plans = self._plans(resolved, resolver)
+        return resolver.describe(resolved.resolved, plans)
+
+    def settings(self, resolved: ResolvedComparison) -> dict[str, object]:
+        """Strategies, protocol, seeds and rates."""
+        request = resolved.resolved.request
+        what = {"protocol": request.protocol, "strategies": list(resolved.strategies)}
+        return seed_settings(resolved.resolved) | what
+
+    def base(self, resolved: ResolvedComparison) -> ResolvedRequest:
+        """The request without the strategies."""
+        return resolved.resolved
+
+    def next_runs(self, resolved: ResolvedComparison, results: Results) -> Sequence[Wanted]:
+        """The searches for rates, then every strategy and seed."""
+        return _programme(resolved).next_runs(results)
+
+    def runs_ahead(self, resolved: ResolvedComparison, results: Results) -> Sequence[RunSpec]:
+        """The searches for rates and every strategy and seed."""
+        return _programme(resolved).runs_ahead(results)
+
+    def messages(self, resolved: ResolvedComparison, results: Results) -> list[str]:
+        """The learning rates that were chosen."""
+        return rate_messages(_programme(resolved), results)
+
+    def build(self, resolved: ResolvedComparison, results: Results, totals: Totals, store: Store) -> Comparison:  # noqa: ARG002
+        """The comparison of the runs that have ended."""
+        runs, n_layers = _programme(resolved), resolved.resolved.n_layers
+        wanted = runs.strategies
+        return build_comparison(
+            request=resolved.resolved.request,
+            groups=replicates_of(_groups(runs, results), results),
+            n_trained={name: strategy.n_trained(n_layers) for name, strategy in wanted.items()},
+            n_frozen={name: one.n_frozen if isinstance(one, Freeze) else None for name, one in wanted.items()},
+            line_search=_tried(runs, results),
+            cost=totals.cost(results.finished.values()),
+            runs=totals.counts(results.finished.values(), len(results.crashed)),
         )
 
+    def chapter(self, record: Comparison, source: Source) -> ComparisonChapter:
+        """The comparison and its runs."""
+        return ComparisonChapter(comparison=record, **source.shown)
 
-def _twice(names: Sequence[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
+    def stored(self, store: Store) -> list[ResolvedComparison]:
+        """All comparisons that were asked for in this folder."""
+        return store.requests(self.name, ResolvedComparison)
+
+    def _plans(self, resolved: ResolvedComparison, resolver: Resolver) -> dict[str, Plan]:
+        """What each strategy decides for the model; one UsageError with everything that the model does not allow."""
+        plans: dict[str, Plan] = {}
+        faults: list[str] = []
+        names: dict[str, str] = {}
+        strategies = _programme(resolved).strategies
+        for name, strategy in strategies.items():
+            if (other := names.setdefault(strategy.name, name)) != name:
+                faults.append(f"strategies {other!r} and {name!r} are the same for this model; give one of them")
+                continue
+            try:
+                plans[name] = resolver.plan(resolved.resolved, strategy)
+            except UsageError as error:
+                faults.append(f"{name}: {error}")
+        if faults:
+            raise UsageError.together(faults)
+        if any(strategy.is_closed_form for strategy in strategies.values()):
+            resolver.check_pooled(resolved.resolved)
+        return plans
 
 
-def plan_lines(opened: Opened, comparison: ResolvedComparison) -> list[str]:
-    """What each strategy will train, before anything does; a UsageError with all that this model cannot."""
-    spec, data = opened.resolved.base, opened.data
-    stack = Stack(load_model(spec.model, head_seed=0, label_names=data.label_names, pad_token_id=None))
-    plans = _plans(opened, of_comparison(comparison), stack)
-    rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
-    return [
-        f"{spec.model}: {opened.resolved.n_layers} layers",
-        f"{spec.task.name}: {rows}, score: {spec.task.metric}",
-        *(f"{name}: {_said(plan, stack, spec.epochs)}" for name, plan in plans.items()),
-        *(f"take care: {notice}" for notice in data.notices),
-    ]
-
-
-def check_plan(opened: Opened, strategy: Strategy) -> None:
-    """Raises where a strategy is not for the model of a request."""
-    spec, names = opened.resolved.base, opened.data.label_names
-    _planned(opened, strategy, Stack(load_model(spec.model, head_seed=0, label_names=names, pad_token_id=None)))
-
-
-def _plans(opened: Opened, runs: Programme[str], stack: Stack) -> dict[str, Plan]:
-    plans: dict[str, Plan] = {}
+def _programme(comparison: ResolvedComparison) -> Programme[str]:
+    """Each strategy by its name as the user wrote it; one UsageError with every strategy that does not fit."""
+    resolved = comparison.resolved
+    kind = resolved.base.task.kind
+    assert kind is not None, "the task of a resolved request is resolved"
+    wanted: dict[str, Strategy] = {}
     faults: list[str] = []
-    by_meaning: dict[str, str] = {}
-    for name, strategy in runs.wanted.items():
-        if (other := by_meaning.setdefault(strategy.name, name)) != name:
-            faults.append(f"strategies {other!r} and {name!r} are the same for this model; give one of them")
-            continue
+    for name in comparison.strategies:
         try:
-            plans[name] = _planned(opened, strategy, stack)
+            wanted[name] = parse(name).resolved(resolved.n_layers, kind)
         except UsageError as error:
-            faults.append(f"{name}: {error}")
+            faults.append(str(error))
     if faults:
         raise UsageError.together(faults)
-    return plans
+    return Programme(resolved, wanted)
 
 
-def _planned(opened: Opened, strategy: Strategy, stack: Stack) -> Plan:
-    if strategy != Full():
-        opened.pretrained.check_depth()
-    return strategy.plan(stack)
+def _groups(runs: Programme[str], results: Results) -> dict[str, list[RunSpec]]:
+    """The replicates that have ended; and those of strategies whose search crashed altogether, at rate 0."""
+    ended, searches = runs.ended(results), runs.searches
+    lost = {name: 0.0 for name, one in runs.strategies.items() if _is_lost(searches.get(one.name, []), results)}
+    return {name: ended.get(name) or specs for name, specs in (ended | runs.replicates(lost)).items()}
 
 
-def _said(plan: Plan, stack: Stack, n_epochs: int) -> str:
-    """What a plan trains, in words."""
-    there = [name for name in plan.trained(n_epochs) if name in stack.all_parameters]
-    count, whole = stack.count(there), stack.count(stack.all_parameters)
-    parts = [f"trains {count:,} ({count / whole:.1%})"] if there else ["trains nothing of the model"]
-    if plan.added:
-        parts.append(f"adds {len(plan.added)} {'module' if len(plan.added) == 1 else 'modules'}")
-    if plan.edits:
-        parts.append(f"draws {stack.count(plan.edits):,} anew")
-    return ", ".join(parts)
+def _is_lost(specs: Sequence[RunSpec], results: Results) -> bool:
+    return bool(specs) and results.has_all(specs) and not results.of(specs)
+
+
+def _tried(runs: Programme[str], results: Results) -> list[TriedFor]:
+    """Every run that chose a rate, by the strategy's name as the user wrote it."""
+    written = {strategy.name: name for name, strategy in runs.strategies.items()}
+    found = results.finished
+    return [
+        TriedFor(
+            name=written.get(name, name),
+            learning_rate=spec.learning_rate,
+            score=found[spec.key].score if spec.key in found else None,
+        )
+        for name, specs in runs.searches.items()
+        for spec in specs
+    ]

@@ -1,19 +1,27 @@
-"""What a curve will take, or would take in a plain training loop, from a few timed steps of each kind of run."""
+"""What runs will take, or would take in a plain training loop, from a few timed steps.
+
+Only a few kinds of run are timed: a depth between two timed ones lies on the line between them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 from frostline.records.environment import n_cores
-from frostline.records.serial import Record
+from frostline.records.requests import ResolvedRequest
+from frostline.records.serial import Record, added_later
 from frostline.records.specs import RunSpec
-from frostline.report import text
-from frostline.strategies import parse
-from frostline.studies.protocols import Name, Programme, flat, of_curve
-from frostline.studies.requests.resolve import Opened
+from frostline.report import numbers
+from frostline.strategies import Freeze, parse
+from frostline.studies.planning.protocols import depth_programme
+from frostline.studies.study import Results
 from frostline.training.run import Pace, Runner
+
+if TYPE_CHECKING:
+    from frostline.studies.requests.resolve import Inputs, Resolver
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
@@ -21,6 +29,7 @@ _BYTES_PER_RUN_FILE = 6_000
 _BYTES_PER_DEV_ROW = 40
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Record):
     """What is ahead."""
@@ -28,69 +37,103 @@ class Estimate(Record):
     runs: int
     """all runs, line search included"""
     missing: int
-    """those that are not in the store"""
+    """runs that are not in the store"""
     minutes: float
     """time to do them, from a few timed steps"""
     cache_bytes: int
-    """prefix states of all depths, if they are all kept at once"""
+    """prefix states of all depths, if all are cached at once"""
     store_bytes: int
     """files of the missing runs"""
+    is_at_most: bool = added_later(False)
+    """a search stops as soon as it is sure: runs and time are the most that it may take"""
 
     @property
     def text(self) -> str:
         """All of it in a line."""
+        most = "at most " if self.is_at_most else ""
         return (
-            f"{self.runs} runs, {self.missing} of them to do: about {text.rough_duration(60 * self.minutes)}, "
-            f"{text.size(self.cache_bytes)} of prefix states, {text.size(self.store_bytes)} of results"
+            f"{most}{numbers.counted(self.runs, 'run')}, {self.missing} of them to do: "
+            f"{most}about {numbers.rough_duration(60 * self.minutes)}, "
+            f"{numbers.size(self.cache_bytes)} of prefix states, {numbers.size(self.store_bytes)} of results"
         )
 
 
-def estimate(opened: Opened, runs: Programme[Name], n_workers: int) -> Estimate:
-    """Runs, minutes and bytes that a curve or a comparison still takes."""
-    resolved = opened.resolved
-    specs = runs.specs(_rates(opened, runs))
-    missing = [spec for spec in specs if opened.store.get(spec.key) is None]
+def estimate_runs(
+    resolver: Resolver, resolved: ResolvedRequest, specs: Sequence[RunSpec], *, n_workers: int, most: float | None
+) -> Estimate:
+    """Runs, time and disk space that a study still takes.
+
+    Args:
+        resolver: has the model, the data and the store.
+        resolved: what the runs have in common.
+        specs: all runs of the study, as far as can be foreseen.
+        n_workers: runs at the same time.
+        most: where the study may stop early, the most that it may still spend, in full-run equivalents.
+    """
+    inputs = resolver.inputs(resolved)
+    missing = [spec for spec in specs if resolver.store.get(spec.key) is None]
     cached = {spec.strategy for spec in missing if spec.is_cached}
+    timed = [resolved.base] if most is not None and missing else missing
+    seconds = _seconds(inputs, timed) * (most or 0.0 if most is not None else 1.0)
     return Estimate(
         runs=len(specs),
         missing=len(missing),
-        minutes=_seconds(opened, missing) / n_workers / 60,
-        cache_bytes=len(cached) * opened.prefix_bytes if resolved.is_cached else 0,
-        store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(opened.dev)),
+        minutes=seconds / n_workers / 60,
+        cache_bytes=len(cached) * inputs.prefix_bytes(resolved.request),
+        store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(inputs.dev)),
+        is_at_most=most is not None,
     )
 
 
-def _rates(opened: Opened, runs: Programme[Name]) -> dict[Name, float] | None:
-    """The rates that the line search chose; None where it is not over."""
-    specs = flat(runs.searches())
-    searched = {spec.key: result for spec in specs if (result := opened.store.get(spec.key)) is not None}
-    return runs.rates(searched) if len(searched) == len(specs) else None
-
-
-def plain_loop_seconds(opened: Opened) -> float:
-    """Time of the same runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
+def plain_loop_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
+    """Time of a curve's runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
     changes = {"is_cached": False, "frozen_dropout": True, "layout": "padded", "threads": n_cores()}
-    return _seconds(opened, [spec.replace(**changes) for spec in of_curve(opened.resolved).specs()])
+    specs = depth_programme(resolved).runs_ahead(Results())
+    return _seconds(resolver.inputs(resolved), [spec.replace(**changes) for spec in specs])
 
 
-def _seconds(opened: Opened, specs: Sequence[RunSpec]) -> float:
-    runner = Runner(max_cache_bytes=0)  # a few rows for a moment: not worth a place on the disk
-    paces: dict[str, Pace] = {}
-    total = 0.0
-    for spec in specs:
-        if spec.strategy not in paces:
-            few = spec.task.replace(max_train=_at_most(spec.task.max_train), max_dev=_at_most(spec.task.max_dev))
-            paces[spec.strategy] = runner.pace(spec.replace(task=few), _TIMED_STEPS)
-        total += _run_seconds(spec, paces[spec.strategy], len(opened.train), len(opened.dev))
-    return total
+def _seconds(inputs: Inputs, specs: Sequence[RunSpec]) -> float:
+    """Time of runs, one after another."""
+    paces = _paces(specs)
+    return math.fsum(_run_seconds(spec, paces[spec.strategy], inputs) for spec in specs)
+
+
+def _paces(specs: Sequence[RunSpec]) -> dict[str, Pace]:
+    """How fast each strategy trains and evaluates: of depths, only the ends are timed."""
+    runner = Runner(max_cache_bytes=0)  # the timed rows are few: their states are not worth a place on the disk
+    by_strategy = {spec.strategy: spec for spec in specs}
+    depths = sorted(d for name in by_strategy if (d := _depth(name)) is not None)
+    between = {f"freeze:{depth}" for depth in depths[1:-1]}
+    paces = {name: _pace(runner, spec) for name, spec in by_strategy.items() if name not in between}
+    for depth in depths[1:-1]:
+        low, high = paces[f"freeze:{depths[0]}"], paces[f"freeze:{depths[-1]}"]
+        share = (depth - depths[0]) / (depths[-1] - depths[0])
+        paces[f"freeze:{depth}"] = Pace(
+            step_seconds=low.step_seconds + share * (high.step_seconds - low.step_seconds),
+            row_seconds=low.row_seconds + share * (high.row_seconds - low.row_seconds),
+        )
+    return paces
+
+
+def _depth(name: str) -> int | None:
+    strategy = parse(name)
+    return strategy.n_frozen if isinstance(strategy, Freeze) else None
+
+
+def _pace(runner: Runner, spec: RunSpec) -> Pace:
+    """How fast a run goes on a few rows."""
+    task = spec.task
+    few = task.replace(max_train=_at_most(task.max_train), max_dev=_at_most(task.max_dev))
+    return runner.pace(spec.replace(task=few), _TIMED_STEPS)
 
 
 def _at_most(given: int | None) -> int:
     return _TIMED_ROWS if given is None else min(given, _TIMED_ROWS)
 
 
-def _run_seconds(spec: RunSpec, pace: Pace, n_train: int, n_dev: int) -> float:
-    if parse(spec.strategy).rates == "none":  # one fit to all rows
+def _run_seconds(spec: RunSpec, pace: Pace, inputs: Inputs) -> float:
+    n_train, n_dev = spec.task.max_train or len(inputs.train), len(inputs.dev)
+    if parse(spec.strategy).is_closed_form:  # one fit to all rows
         return (n_train + n_dev) * pace.row_seconds
     n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
     n_evaluated = spec.epochs * n_dev + min(n_train, 1000)

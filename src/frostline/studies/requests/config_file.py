@@ -1,6 +1,6 @@
-"""Settings in a file: read for a command, and written beside its results as they were settled.
+"""Config files: read for a command, and written beside its results with every default filled in.
 
-The names are the flags', with `-` or `_`. Which settings a command has, and what each takes, the caller says.
+The names are the flags', with `-` or `_`.
 """
 
 from __future__ import annotations
@@ -15,113 +15,94 @@ from typing import Any
 import yaml
 
 from frostline.errors import DataError, UsageError, suggestion
-from frostline.records.requests import ResolvedComparison, ResolvedCurve
+from frostline.records.requests import ResolvedRequest
 from frostline.records.serial import value_from_json
 from frostline.records.specs import RunSpec
+from frostline.studies.requests.settings import Setting
 
-# Settings that take one value or a list (also as text with commas, as the flags do), and what each of it is.
-_LISTS: Mapping[str, Any] = {
-    "frozen": int, "seeds": int, "lrs": float, "keep": float, "strategies": str, "train-sizes": int, "train_sizes": int,
-}  # fmt: skip
+_OF_TASK = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
+_OF_RUN = ("epochs", "batch_size", "max_length", "frozen_dropout", "threads", "device")
+_OF_OPTIMIZER = ("warmup_share", "weight_decay", "clip_norm", "precision")
 
 
-def read_config(path: Path, kinds: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """The settings of a file by the command's own names, each as its flag takes it; all faults are told at once.
+def read_config(path: Path, known: Mapping[str, Setting], command: str) -> dict[str, Any]:
+    """The settings of a file by the command's own names, each as its flag takes it; all faults in one UsageError.
 
     Args:
         path: a TOML, YAML or JSON file.
-        kinds: the type of each setting, by name.
-        command: whose settings they are.
+        known: the command's settings by flag name without the leading dashes, for example `no-cache`.
+        command: for the message.
     """
     settings: dict[str, Any] = {}
     faults: list[str] = []
-    names = {name.replace("_", "-"): name for name in kinds}
     for given, value in _read(path):
-        name = names.get(given.replace("_", "-"))
-        if name is None:
-            hint = suggestion(given.replace("_", "-"), names)
+        name = given.replace("_", "-")
+        if name not in known:
+            hint = suggestion(name, known)
             faults.append(f"unknown setting {given!r} of {command}{'.' + hint if hint else ''}")
         elif name in settings:
             faults.append(f"{given!r} is there twice; keep one")
         else:
+            settings[name] = None
             try:
-                settings[name] = _as_flag(name, value, kinds[name], given)
+                settings[name] = _as_flag(known[name], value, given)
             except DataError as error:
-                settings[name] = None
                 faults.append(str(error))
     if faults:
         raise UsageError(f"{path}: {UsageError.together(faults)}")
     return settings
 
 
-def curve_config(resolved: ResolvedCurve, out: Path, *, max_cache_bytes: int | None = None) -> str:
-    """A curve's request with everything settled, as a YAML file that `--config` takes back."""
-    settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
-    return _written("curve", settings | {"keep": list(resolved.asked.keep), "protocol": resolved.asked.protocol})
-
-
-def find_config(
-    resolved: ResolvedCurve,
-    out: Path,
-    *,
-    confidence: float,
-    budget: float | None = None,
-    max_cache_bytes: int | None = None,
+def resolved_config(
+    command: str, resolved: ResolvedRequest, own: Mapping[str, object], out: Path, max_cache_bytes: int | None = None
 ) -> str:
-    """A search's request with everything settled, as a YAML file that `--config` takes back."""
-    settings = _settled(resolved, out, max_cache_bytes) | _of_curve(resolved)
-    goal = {"keep": resolved.asked.keep[0], "confidence": confidence}
-    return _written("find", settings | goal | ({} if budget is None else {"budget": budget}))
+    """A resolved request as a YAML file that `--config` reads.
 
-
-def compare_config(comparison: ResolvedComparison, out: Path, *, max_cache_bytes: int | None = None) -> str:
-    """A comparison's request with everything settled, as a YAML file that `--config` takes back."""
-    resolved = comparison.settled
-    settings = _settled(resolved, out, max_cache_bytes) | _seeds_and_rates(resolved)
-    return _written(
-        "compare", settings | {"protocol": resolved.asked.protocol, "strategies": list(comparison.strategies)}
+    Args:
+        command: whose file it is.
+        resolved: what all commands have in common.
+        own: the command's own settings, by flag name.
+        out: the output folder.
+        max_cache_bytes: None where results are only read.
+    """
+    limit = {} if max_cache_bytes is None else {"cache-max-gb": max_cache_bytes / 2**30}
+    listed = yaml.safe_dump(
+        _shared(resolved, out) | limit | dict(own), sort_keys=False, default_flow_style=None, width=1000
     )
+    return f"# `frostline {command}` with every default filled in; run it again with `--config`.\n{listed}"
 
 
-def _of_curve(resolved: ResolvedCurve) -> dict[str, object]:
-    """What curves and searches have in common, by the flags' names."""
-    return {"frozen": list(resolved.depths), "scale": resolved.asked.scale} | _seeds_and_rates(resolved)
+def depth_settings(resolved: ResolvedRequest) -> dict[str, object]:
+    """The settings that curves and searches have in common, by flag name."""
+    return {"frozen": list(resolved.depths), "scale": resolved.request.scale} | seed_settings(resolved)
 
 
-def _seeds_and_rates(resolved: ResolvedCurve) -> dict[str, object]:
-    rates = list(resolved.asked.learning_rates)
-    return {"seeds": list(resolved.asked.seeds)} | ({"lr": rates[0]} if len(rates) == 1 else {"lrs": rates})
+def seed_settings(resolved: ResolvedRequest) -> dict[str, object]:
+    """Seeds and learning rates, by flag name."""
+    rates = list(resolved.request.learning_rates)
+    return {"seeds": list(resolved.request.seeds)} | ({"lr": rates[0]} if len(rates) == 1 else {"lrs": rates})
 
 
-def train_config(resolved: ResolvedCurve, out: Path, spec: RunSpec, *, save: Path, max_cache_bytes: int) -> str:
-    """The request for one model with everything settled, as a YAML file that `--config` takes back."""
+def train_settings(spec: RunSpec, save: Path) -> dict[str, object]:
+    """The settings of one trained model, by flag name."""
     name, _, depth = spec.strategy.partition(":")
     what: dict[str, object] = {"strategy": spec.strategy}
     if name in ("full", "freeze"):
         what = {"frozen": int(depth) if depth else spec.strategy}
     rate = {"lr": spec.learning_rate} if spec.learning_rate else {}
-    settings = _settled(resolved, out, max_cache_bytes) | what | {"seeds": [spec.seed]} | rate
-    return _written("train", settings | {"save": str(save)})
+    return what | {"seeds": [spec.seed]} | rate | {"save": str(save)}
 
 
-def _settled(resolved: ResolvedCurve, out: Path, max_cache_bytes: int | None) -> dict[str, object]:
-    """What all requests have in common, by the flags' names."""
-    base, task = resolved.base, resolved.base.task
-    of_task = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
-    of_run = ("epochs", "batch_size", "max_length", "frozen_dropout", "threads", "device")
+def _shared(resolved: ResolvedRequest, out: Path) -> dict[str, object]:
+    """The settings that all commands have in common, by flag name."""
+    base, task, request = resolved.base, resolved.base.task, resolved.request
     return (
-        {"model": resolved.asked.model, "task": task.source or task.name, "out": str(out)}
-        | {name.replace("_", "-"): getattr(task, name) for name in of_task if getattr(task, name) is not None}
-        | {name.replace("_", "-"): getattr(base, name) for name in of_run}
-        | {"no-cache": not resolved.is_cached, "cache-dtype": resolved.asked.cache_dtype}
+        {"model": request.model, "task": task.source or task.name, "out": str(out)}
+        | {name.replace("_", "-"): getattr(task, name) for name in _OF_TASK if getattr(task, name) is not None}
+        | {name.replace("_", "-"): getattr(base, name) for name in (*_OF_RUN, *_OF_OPTIMIZER)}
+        | {"no-cache": not resolved.is_cached, "cache-dtype": request.cache_dtype}
         | {"varlen": base.layout == "varlen"}
-        | ({} if max_cache_bytes is None else {"cache-max-gb": max_cache_bytes / 2**30})
     )
-
-
-def _written(command: str, settings: dict[str, object]) -> str:
-    listed = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=1000)
-    return f"# `frostline {command}` with everything settled; `frostline {command} --config` takes it back.\n{listed}"
 
 
 def _read(path: Path) -> list[tuple[str, Any]]:
@@ -144,12 +125,12 @@ def _read(path: Path) -> list[tuple[str, Any]]:
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise DataError(f"not {path.suffix[1:].upper()}: {error}", path=path) from error
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise DataError("it should hold settings by name, one a line", path=path)
+        raise DataError("it should hold settings by name, one per line", path=path)
     return [(str(name), value) for name, value in pairs]
 
 
 def _yaml_pairs(text: str) -> Any:
-    """Names and values of a YAML mapping; a mapping as such would keep the last of equal names in silence."""
+    """Names and values of a YAML mapping. Loading it as a mapping would silently keep the last of two equal names."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -160,22 +141,23 @@ def _yaml_pairs(text: str) -> Any:
         loader.dispose()
 
 
-def _as_flag(name: str, value: object, kind: Any, given: str) -> Any:
-    """The value as the command's function takes it; a DataError that says what it should be."""
+def _as_flag(setting: Setting, value: object, given: str) -> Any:
+    """The value as the flag takes it; a DataError that says what it should be."""
     if value is None:
         return None
-    if name not in _LISTS or kind is float:  # a search takes one share to keep, a curve several
+    if setting.items is None:
+        kind = str if setting.type is Path else setting.type
         if kind is str and not isinstance(value, str):
             raise DataError(f"{given} is {value!r:.80}; it should be text: put it in quotes")
         return value_from_json(kind, _number(value) if kind is float else value, given)
     items = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [value]
     if not items:
         raise DataError(f"{given} is an empty list; give at least one")
-    plain = [_list_item(_LISTS[name], item, given) for item in items]
-    if name == "keep":
+    plain = [_list_item(setting.items, item, given) for item in items]
+    if setting.type is not str:  # a flag that is repeated
         return plain
-    # One seed in a list is that seed; on its own it would be how many.
-    return ",".join(map(str, plain)) + ("," if name == "seeds" and isinstance(value, list) else "")
+    # One seed in a list is that seed; on its own it would be the number of seeds.
+    return ",".join(map(str, plain)) + ("," if setting.name == "seeds" and isinstance(value, list) else "")
 
 
 def _list_item(kind: Any, item: object, given: str) -> Any:
@@ -185,7 +167,7 @@ def _list_item(kind: Any, item: object, given: str) -> Any:
 
 
 def _number(value: object) -> object:
-    """YAML takes 1e-5, which has no dot, for text."""
+    """YAML reads 1e-5, which has no dot, as text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             return float(value)

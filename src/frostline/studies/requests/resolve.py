@@ -1,17 +1,15 @@
-"""A curve as asked for → everything settled, once: what a resumed call finds again.
+"""Fills in every default of a request, once: the first call writes what it resolved, later calls read it.
 
-Reads the model and the data; trains nothing.
+Reads the model and the data, each only once per call, and trains nothing.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -19,14 +17,18 @@ import torch
 from frostline import tasks
 from frostline.errors import UsageError
 from frostline.model.added.readers import POOLINGS
-from frostline.model.load import Pretrained, describe, unknown_share
+from frostline.model.load import Pretrained, describe, load_model, unknown_share
+from frostline.model.stack import Stack
 from frostline.records.environment import n_cores
 from frostline.records.keys import key_of
-from frostline.records.requests import CurveSpec, ResolvedComparison, ResolvedCurve
-from frostline.records.specs import Layout, RunSpec
+from frostline.records.plans import Plan
+from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.serial import Record, request_fields
+from frostline.records.specs import Layout, RunSpec, TaskSpec
 from frostline.storage import atomic
 from frostline.storage.prefix_cache import default_folder, free_bytes
-from frostline.storage.runs import FolderIdentity, Settled, Store, read_resolved
+from frostline.storage.runs import FolderIdentity, Store
+from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode
 from frostline.training.prefix import estimated_bytes
@@ -34,209 +36,254 @@ from frostline.training.prefix import estimated_bytes
 MOST_UNKNOWN = 0.5
 """Largest share of unknown tokens that is trained on: above it there is nothing to learn from (TRAPS 31)."""
 
+RecordT = TypeVar("RecordT", bound=Record)
 
+
+@final
 @dataclass(frozen=True)
-class Opened:
-    """A request with its model described, its data read and its store open."""
+class Inputs:
+    """The model and the data of a request, read and checked."""
 
-    resolved: ResolvedCurve
-    store: Store
     pretrained: Pretrained
     data: TaskData
     train: Encoded
     dev: Encoded
 
     @property
-    def prefix_bytes(self) -> int:
+    def n_rows(self) -> int:
+        """Training and dev rows."""
+        return len(self.train) + len(self.dev)
+
+    def prefix_bytes(self, request: StudyRequest) -> int:
         """Size of the prefix states at one depth."""
-        dtype = self.resolved.asked.cache_dtype
-        return sum(estimated_bytes(encoded, self.pretrained.width, dtype) for encoded in (self.train, self.dev))
+        width, dtype = self.pretrained.width, request.cache_dtype
+        return sum(estimated_bytes(encoded, width, dtype) for encoded in (self.train, self.dev))
 
 
-def open_curve(request: CurveSpec, out: Path, *, max_cache_bytes: int, command: str = "curve") -> Opened:
-    """Settles a command's request, or finds how it was settled before."""
-    opened = _open(request, out, max_cache_bytes, needs_depth=command != "train")
-    path = opened.store.spec_path(command, key_of(request.to_json()))
-    return dataclasses.replace(opened, resolved=_kept(path, opened.resolved))
+@final
+@dataclass
+class Resolver:
+    """Resolves the requests of one call, for one output folder."""
+
+    out: Path
+    max_cache_bytes: int
+    _store: Store | None = None
+    _pretrained: dict[str, Pretrained] = field(default_factory=dict)
+    _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
+    _inputs: dict[object, Inputs] = field(default_factory=dict)
+    _stacks: dict[object, Stack] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        """The store of the output folder, open since the first request was resolved."""
+        assert self._store is not None, "a request is resolved first"
+        return self._store
+
+    def resolve(self, command: str, request: StudyRequest, *, needs_depth: bool = True) -> ResolvedRequest:
+        """The request as this call, or an earlier one with the same request, resolved it."""
+        resolved = self.fill_in(request, needs_depth=needs_depth)
+        return self.keep(command, request_fields(request), resolved)
+
+    def keep(self, command: str, asked: object, resolved: RecordT) -> RecordT:
+        """What the first call that asked for this resolved; this call's, if it is the first."""
+        path = self.store.request_path(command, key_of(asked))
+        atomic.write_new(path, json.dumps(resolved.to_json(), indent=2, allow_nan=False) + "\n")
+        return self.store.read_request(path, type(resolved))
+
+    def fill_in(self, request: StudyRequest, *, needs_depth: bool) -> ResolvedRequest:
+        """The request with every default filled in; nothing is written but the folder's identity."""
+        task = tasks.resolve(request.task)
+        pretrained = self.pretrained(request.model)
+        if needs_depth:
+            pretrained.check_depth()
+        depths = _depths(request, pretrained.n_layers)
+        max_length = min(request.max_length, pretrained.max_tokens)
+        inputs = self._read(task, pretrained, max_length)
+        self._open_store(request.model, pretrained, task, inputs.data)
+        base = _base_spec(request, inputs, task, max_length)
+        is_cached = request.cache and not request.frozen_dropout and self._has_room(inputs.prefix_bytes(request))
+        return ResolvedRequest(
+            request=request, base=base, n_layers=pretrained.n_layers, depths=depths, is_cached=is_cached
+        )
+
+    def inputs(self, resolved: ResolvedRequest) -> Inputs:
+        """The model and the data of a resolved request."""
+        base = resolved.base
+        return self._read(base.task, self.pretrained(base.model), base.max_length)
+
+    def pretrained(self, model: str) -> Pretrained:
+        """What is known of a model before any run."""
+        if model not in self._pretrained:
+            self._pretrained[model] = describe(model)
+        return self._pretrained[model]
+
+    def data(self, task: TaskSpec) -> TaskData:
+        """The rows of a resolved task."""
+        if task not in self._data:
+            self._data[task] = tasks.load(task)
+        return self._data[task]
+
+    def stack(self, resolved: ResolvedRequest) -> Stack:
+        """The model with the head that the task wants, to plan on; nobody trains it."""
+        base, names = resolved.base, self.inputs(resolved).data.label_names
+        key = (base.model, names)
+        if key not in self._stacks:
+            self._stacks[key] = Stack(load_model(base.model, head_seed=0, label_names=names, pad_token_id=None))
+        return self._stacks[key]
+
+    def plan(self, resolved: ResolvedRequest, strategy: Strategy) -> Plan:
+        """What a strategy decides for the model; a UsageError where the model does not allow it."""
+        if strategy != Full():
+            self.inputs(resolved).pretrained.check_depth()
+        return strategy.plan(self.stack(resolved))
+
+    def describe_depths(self, resolved: ResolvedRequest) -> list[str]:
+        """What each depth of a curve or a search trains, and how prefix states are kept."""
+        strategies: list[Strategy] = [Full(), *(Freeze(depth) for depth in resolved.depths)]
+        plans = {strategy.name: self.plan(resolved, strategy) for strategy in strategies}
+        lines = self.describe(resolved, plans)
+        size = f"about {self.inputs(resolved).prefix_bytes(resolved.request) / 1e6:.0f} MB per depth"
+        kept = f"cached, {size}" if resolved.is_cached else "computed in every step"
+        return [*lines, f"frozen-layer outputs are {kept}"]
+
+    def describe(self, resolved: ResolvedRequest, plans: Mapping[str, Plan]) -> list[str]:
+        """The model, the data and its warnings, and what each strategy trains."""
+        base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
+        total = stack.count(stack.all_parameters)
+        return [
+            f"{base.model}: {resolved.n_layers} layers, {total:,} parameters with the head",
+            f"{base.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {base.task.metric}",
+            *(f"warning: {warning}" for warning in data.warnings),
+            *(f"{name}: {trained_words(parse(name), plan, stack, base.epochs)}" for name, plan in plans.items()),
+        ]
+
+    def check_pooled(self, resolved: ResolvedRequest) -> None:
+        """Raises where the pooled states of all layers would be more than the cache may hold."""
+        inputs = self.inputs(resolved)
+        n_bytes = inputs.n_rows * (resolved.n_layers + 1) * len(POOLINGS) * inputs.pretrained.width * 4
+        if n_bytes > self.max_cache_bytes > 0:
+            raise UsageError(
+                f"features of {inputs.n_rows:,} rows take {n_bytes / 2**30:.1f} GB, more than --cache-max-gb "
+                f"{self.max_cache_bytes / 2**30:g}; use fewer rows (--max-train) or a larger --cache-max-gb"
+            )
+
+    def _read(self, task: TaskSpec, pretrained: Pretrained, max_length: int) -> Inputs:
+        key = (task, pretrained.fingerprint, max_length)
+        if key not in self._inputs:
+            data = self.data(task)
+            train, dev = (
+                encode(rows, pretrained.tokenizer, max_length=max_length, pair_joiner=pretrained.pair_joiner)
+                for rows in (data.train, data.dev)
+            )
+            _check_known(train, pretrained)
+            self._inputs[key] = Inputs(pretrained, data, train, dev)
+        return self._inputs[key]
+
+    def _open_store(self, model: str, pretrained: Pretrained, task: TaskSpec, data: TaskData) -> None:
+        if self._store is None:
+            identity = FolderIdentity(
+                model=model,
+                model_fingerprint=pretrained.fingerprint,
+                task=task.name,
+                data_fingerprint=data.fingerprint,
+            )
+            self._store = Store.open(self.out, identity)
+
+    def _has_room(self, n_bytes: int) -> bool:
+        """Whether the prefix states of one depth fit: under the limit, and on the disk."""
+        return n_bytes <= self.max_cache_bytes and n_bytes <= free_bytes(default_folder())
 
 
-def open_comparison(
-    request: CurveSpec,
-    strategies: Sequence[str],
-    out: Path,
-    *,
-    max_cache_bytes: int,
-    check_model: Callable[[Opened, ResolvedComparison], object],
-) -> tuple[Opened, ResolvedComparison]:
-    """Settles the request for a comparison, or finds how it was settled before.
-
-    `check_model` raises where a strategy is not for the model or the task; no request is written then.
-    """
-    opened = _open(request, out, max_cache_bytes, needs_depth=False)
-    comparison = ResolvedComparison(strategies=tuple(strategies), settled=opened.resolved)
-    check_model(opened, comparison)
-    key = key_of({"asked": request.to_json(), "strategies": list(strategies)})
-    comparison = _kept(opened.store.spec_path("compare", key), comparison)
-    return dataclasses.replace(opened, resolved=comparison.settled), comparison
-
-
-def _open(request: CurveSpec, out: Path, max_cache_bytes: int, *, needs_depth: bool) -> Opened:
-    check(request)
-    task = tasks.resolve(request.task)
-    data = tasks.load(task)
-    pretrained = describe(request.model)
-    if needs_depth:
-        pretrained.check_depth()
-    depths = _depths(request, pretrained.n_layers)
-    max_length = min(request.max_length, pretrained.max_tokens)
-    train, dev = (
-        encode(rows, pretrained.tokenizer, max_length=max_length, pair_joiner=pretrained.pair_joiner)
-        for rows in (data.train, data.dev)
-    )
-    _check_known(train, pretrained)
-    identity = FolderIdentity(
-        model=request.model,
-        model_fingerprint=pretrained.fingerprint,
-        task=task.name,
-        data_fingerprint=data.fingerprint,
-    )
-    store = Store.open(out, identity)
-    device = pick_device(request.device)
-    base = RunSpec(
+def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length: int) -> RunSpec:
+    """The full model's run, with the first rate and the first seed."""
+    pretrained, device = inputs.pretrained, pick_device(request.device)
+    return RunSpec(
         model=request.model,
         model_fingerprint=pretrained.fingerprint,
         task=task,
-        data_fingerprint=data.fingerprint,
+        data_fingerprint=inputs.data.fingerprint,
         strategy="full",
         learning_rate=request.learning_rates[0],
         epochs=request.epochs or pretrained.epochs,
         batch_size=request.batch_size,
         max_length=max_length,
         seed=request.seeds[0],
+        weight_decay=request.weight_decay,
+        warmup_share=request.warmup_share,
+        clip_norm=request.clip_norm,
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
         layout=_layout(request, pretrained, device),
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,
-        precision="bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32",
+        precision=_precision(request, device),
     )
-    settled = ResolvedCurve(
-        asked=request,
-        base=base,
-        n_layers=pretrained.n_layers,
-        depths=depths,
-        is_cached=False,
-    )
-    opened = Opened(settled, store, pretrained, data, train, dev)
-    is_cached = request.cache and not request.frozen_dropout and _has_room(opened.prefix_bytes, max_cache_bytes)
-    return dataclasses.replace(opened, resolved=settled.replace(is_cached=is_cached))
 
 
-def _layout(request: CurveSpec, pretrained: Pretrained, device: str) -> Layout:
-    """Packed on a CPU, where padding costs; padded on a GPU, which has room for it, unless asked otherwise."""
+def _precision(request: StudyRequest, device: str) -> Literal["fp32", "bf16"]:
+    """As asked; `auto` is fp32 under the paper's protocol, and elsewhere bf16 where CUDA has it."""
+    if request.precision == "bf16" and device != "cuda":
+        raise UsageError(f"--precision bf16 is for CUDA; the device is {device}: use fp32")
+    if request.precision != "auto":
+        return request.precision
+    has_bf16 = device == "cuda" and request.protocol != "paper" and torch.cuda.is_bf16_supported()
+    return "bf16" if has_bf16 else "fp32"
+
+
+def _layout(request: StudyRequest, pretrained: Pretrained, device: str) -> Layout:
+    """Packed on a CPU, where padding costs time; padded on a GPU, which has room for it, unless the user asks."""
     if request.varlen and (device != "cuda" or not pretrained.is_packable):
-        what = f"device is {device}" if device != "cuda" else f"rows of {pretrained.name} cannot be packed"
+        what = f"the device is {device}" if device != "cuda" else f"rows of {pretrained.name} cannot be packed"
         raise UsageError(f"--varlen is for CUDA and models whose rows can be packed; {what}: leave it out")
     if not pretrained.is_packable:
         return "padded"
     return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
 
 
-def check_pooled(opened: Opened, max_cache_bytes: int) -> None:
-    """Raises where the pooled states of all layers would be more than may be kept."""
-    n_rows = len(opened.train) + len(opened.dev)
-    n_bytes = n_rows * (opened.resolved.n_layers + 1) * len(POOLINGS) * opened.pretrained.width * 4
-    if n_bytes > max_cache_bytes > 0:
-        raise UsageError(
-            f"features of {n_rows:,} rows are {n_bytes / 2**30:.1f} GB, more than --cache-max-gb "
-            f"{max_cache_bytes / 2**30:g}; give fewer rows by --max-train, or a larger --cache-max-gb"
-        )
-
-
-def _has_room(n_bytes: int, max_cache_bytes: int) -> bool:
-    """Whether the prefix states of one depth fit: under the limit, and on the disk."""
-    return n_bytes <= max_cache_bytes and n_bytes <= free_bytes(default_folder())
-
-
-def default_out(model: str, task: str) -> Path:
-    """`runs/<model>-<task>`."""
-    return Path("runs") / f"{Path(model).resolve().name if Path(model).is_dir() else model.replace('/', '--')}-{task}"
-
-
-def check(request: CurveSpec) -> None:
-    """Raises one UsageError with all that is out of range."""
-    faults = [
-        *_at_least("epochs", 1, [] if request.epochs is None else [request.epochs]),
-        *_at_least("batch_size", 1, [request.batch_size]),
-        *_at_least("max_length", 3, [request.max_length]),
-        *_at_least("threads", 1, [request.threads]),
-        *_at_most("threads", 1024, [request.threads]),
-        *_at_least("seeds", 0, request.seeds),
-    ]
-    faults += [
-        f"learning rate {r:g}; it must be above 0 and finite" for r in request.learning_rates if not 0 < r < math.inf
-    ]
-    faults += [f"keep {k:g}; it must be above 0 and at most 1" for k in request.keep if not 0 < k <= 1]
-    for name, values in (("seeds", request.seeds), ("learning rates", request.learning_rates), ("keep", request.keep)):
-        if not values:
-            faults.append(f"no {name}; give at least one")
-        if len(set(values)) < len(values):
-            faults.append(f"{name} {', '.join(map(str, values))}: each only once")
-    if faults:
-        raise UsageError.together(faults)
-
-
 def _check_known(train: Encoded, pretrained: Pretrained) -> None:
+    """Raises where the tokenizer does not know the data, so that there is nothing to learn from."""
     share = unknown_share(pretrained.tokenizer, train.tokens)
     if share > MOST_UNKNOWN:
         raise UsageError(
             f"{share:.0%} of the training tokens are unknown to the tokenizer of {pretrained.name}; at most "
-            f"{MOST_UNKNOWN:.0%} may be: check its tokenizer files, or give a model for this language"
+            f"{MOST_UNKNOWN:.0%} may be: check its tokenizer files, or use a model for this language"
         )
     rows = np.split(train.tokens, train.offsets[1:-1])
     if len({row.tobytes() for row in rows}) == 1:
         raise UsageError(
-            f"all {len(rows)} training texts are the same tokens to the tokenizer of {pretrained.name}: nothing can be "
-            "learnt from them; check its tokenizer files, the text column, or give a larger --max-length"
+            f"all {len(rows)} training texts are the same tokens to the tokenizer of {pretrained.name}, so nothing can "
+            "be learned from them; check its tokenizer files and the text column, or use a larger --max-length"
         )
 
 
-def _at_least(name: str, lowest: int, values: Sequence[int]) -> list[str]:
-    return [f"{name} is {value}; it must be at least {lowest}" for value in values if value < lowest]
-
-
-def _at_most(name: str, highest: int, values: Sequence[int]) -> list[str]:
-    return [f"{name} is {value}; it must be at most {highest}" for value in values if value > highest]
-
-
-def _depths(request: CurveSpec, n_layers: int) -> tuple[int, ...]:
+def _depths(request: StudyRequest, n_layers: int) -> tuple[int, ...]:
     """The depths asked for, ascending; by default from half of the layers to all, as in the paper."""
-    depths = tuple(range(n_layers // 2, n_layers + 1)) if request.frozen is None else tuple(sorted(set(request.frozen)))
+    if request.frozen is None:
+        return tuple(range(n_layers // 2, n_layers + 1))
+    depths = tuple(sorted(set(request.frozen)))
     wrong = [depth for depth in depths if not 0 <= depth <= n_layers]
     if wrong or not depths:
-        raise UsageError(
-            f"--frozen {', '.join(map(str, wrong))}: the model has {n_layers} layers; give 0 to {n_layers}"
-        )
+        raise UsageError(f"--frozen {_listed(wrong)}: the model has {n_layers} layers; use 0 to {n_layers}")
     return depths
 
 
+def _listed(depths: Sequence[int]) -> str:
+    """Depths in short: three of them, or the first and the last."""
+    return ", ".join(map(str, depths)) if len(depths) <= 3 else f"{depths[0]} to {depths[-1]}"
+
+
 def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", "cuda", "mps"]:
-    """The device asked for, if it is there; `auto`: the fastest."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    """The device asked for, if it is available; `auto`: the fastest."""
+    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if asked == "auto":
-        return "cuda" if there["cuda"] else "mps" if there["mps"] else "cpu"
-    if not there[asked]:
-        raise UsageError(f"device {asked!r} is not there; there is: {', '.join(name for name in there if there[name])}")
+        return "cuda" if has["cuda"] else "mps" if has["mps"] else "cpu"
+    if not has[asked]:
+        available = ", ".join(name for name in has if has[name])
+        raise UsageError(f"device {asked!r} is not available; available: {available}")
     return asked
 
 
-def _kept(path: Path, settled: Settled) -> Settled:
-    """What the first call with the same request settled, in a file of its own; this one, if it is the first."""
-    atomic.write_new(path, json.dumps(settled.to_json(), indent=2, allow_nan=False) + "\n")
-    return read_resolved(path, type(settled))
-
-
 def default_workers(threads: int, device: str) -> int:
-    """One run a core, by the threads of a run; one run a device."""
+    """One run per core, counting the threads of a run; one run per GPU."""
     return max(1, n_cores() // threads) if device == "cpu" else 1

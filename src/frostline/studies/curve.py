@@ -1,0 +1,147 @@
+"""A curve: scores at every value of an axis, and the operating points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, final
+
+from frostline import stats
+from frostline.analysis import Curve, Replicates, build_curve
+from frostline.execution.sweep import Wanted
+from frostline.records.depth import FULL, Depth
+from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.results import RunResult
+from frostline.records.specs import RunSpec
+from frostline.report.curve_chapter import CurveChapter
+from frostline.storage.runs import Store
+from frostline.studies.planning.protocols import (
+    Name,
+    best_rate,
+    depth_programme,
+    flat,
+    line_search_specs,
+    rate_messages,
+    tried_rates,
+)
+from frostline.studies.probes import stored_probes
+from frostline.studies.requests.config_file import depth_settings
+from frostline.studies.study import Results, Source, Study, Totals
+
+if TYPE_CHECKING:
+    from frostline.studies.requests.resolve import Resolver
+
+
+@final
+class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
+    """Choose a learning rate, then train the full model and every depth with every seed."""
+
+    name = "curve"
+
+    def resolve(self, request: StudyRequest, resolver: Resolver) -> ResolvedRequest:
+        """The depths, the run that all others differ from, and whether prefix states are cached."""
+        return resolver.resolve(self.name, request)
+
+    def describe(self, resolved: ResolvedRequest, resolver: Resolver) -> list[str]:
+        """Parameters that each depth trains, rows, cache size and data warnings."""
+        return resolver.describe_depths(resolved)
+
+    def settings(self, resolved: ResolvedRequest) -> dict[str, object]:
+        """The depths, shares to keep, seeds, rates and protocol."""
+        request = resolved.request
+        return depth_settings(resolved) | {"keep": list(request.keep), "protocol": request.protocol}
+
+    def next_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[Wanted]:
+        """The line search, then every depth and seed."""
+        return depth_programme(resolved).next_runs(results)
+
+    def likely_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[RunSpec]:
+        """The full model's runs, if the rate that leads so far wins, as it mostly does once little is left to search.
+
+        Not those of a depth: one that is stopped while it computes prefix states would have to start again.
+        """
+        searched = results.of(line_search_specs(resolved))
+        if not searched or resolved.request.protocol != "paper":
+            return []
+        return depth_programme(resolved).replicates({FULL: best_rate(searched)})[FULL]
+
+    def runs_ahead(self, resolved: ResolvedRequest, results: Results) -> Sequence[RunSpec]:
+        """The line search and every depth and seed."""
+        return depth_programme(resolved).runs_ahead(results)
+
+    def build(self, resolved: ResolvedRequest, results: Results, totals: Totals, store: Store) -> Curve:
+        """The curve of the runs that have ended."""
+        runs = depth_programme(resolved)
+        groups = replicates_of(runs.ended(results), results)
+        return build_curve(
+            request=resolved.request,
+            groups=groups,
+            line_search=tried_rates(runs.searches.get("full", []), results),
+            cost=totals.cost(results.finished.values()),
+            runs=totals.counts(results.finished.values(), len(results.crashed)),
+            extra_warnings=list(gains_of_own_rates(store, resolved, runs.ended(results))),
+        )
+
+    def chapter(self, record: Curve, source: Source) -> CurveChapter:
+        """The curve, its runs, and linear fits to each layer where the store has them."""
+        probes = stored_probes(source.store, source.results[0].spec, record.full.seeds)
+        return CurveChapter(curve=record, probes=probes, **source.shown)
+
+    def is_showable(self, resolved: ResolvedRequest, results: Results) -> bool:
+        """A curve needs the full model."""
+        return FULL in depth_programme(resolved).ended(results) and results.has_replicate
+
+    def messages(self, resolved: ResolvedRequest, results: Results) -> list[str]:
+        """The learning rates that were chosen."""
+        return rate_messages(depth_programme(resolved), results)
+
+    def base(self, resolved: ResolvedRequest) -> ResolvedRequest:
+        """The request itself."""
+        return resolved
+
+    def stored(self, store: Store) -> list[ResolvedRequest]:
+        """All curves that were asked for in this folder."""
+        return store.requests(self.name, ResolvedRequest)
+
+
+def replicates_of(groups: Mapping[Name, Sequence[RunSpec]], results: Results) -> dict[Name, Replicates]:
+    """The runs asked for and those that finished, by the study's own names."""
+    return {name: Replicates(specs=specs, results=results.of(specs)) for name, specs in groups.items()}
+
+
+def gains_of_own_rates(
+    store: Store, resolved: ResolvedRequest, groups: Mapping[Depth, Sequence[RunSpec]]
+) -> Iterator[str]:
+    """What a learning rate of its own changes at each depth, where the store has the runs of both protocols."""
+    for other in store.requests(CurveStudy.name, ResolvedRequest):
+        if other.request.protocol == resolved.request.protocol:
+            continue
+        theirs = _stored_replicates(store, other)
+        for depth in [depth for depth in groups if depth is not FULL and depth in theirs]:
+            pairs = _pairs(store, groups[depth], theirs[depth])
+            if pairs and groups[depth][0].learning_rate != theirs[depth][0].learning_rate:
+                yield _gain(depth, pairs, is_own_first=resolved.request.protocol == "tuned")
+
+
+def _stored_replicates(store: Store, resolved: ResolvedRequest) -> dict[Depth, list[RunSpec]]:
+    """The replicates of another curve at the rates that its search chose; none where the store has no search of it."""
+    runs = depth_programme(resolved)
+    results = Results()
+    for spec in flat(runs.searches):
+        if (result := store.get(spec.key)) is not None:
+            results.add(result)
+    return runs.replicates(runs.rates(results)) if results.finished else {}
+
+
+def _pairs(store: Store, ours: Sequence[RunSpec], theirs: Sequence[RunSpec]) -> list[tuple[RunResult, RunResult]]:
+    """Results with one seed that differ in nothing but the rate."""
+    others = {spec.replace(learning_rate=0.0).key: spec for spec in theirs}
+    found = [(store.get(s.key), store.get(o.key)) for s in ours if (o := others.get(s.replace(learning_rate=0.0).key))]
+    return [(one, other) for one, other in found if one is not None and other is not None]
+
+
+def _gain(depth: Depth, pairs: Sequence[tuple[RunResult, RunResult]], *, is_own_first: bool) -> str:
+    own, reused = zip(*(pair if is_own_first else pair[::-1] for pair in pairs), strict=True)
+    gain = stats.mean([result.score for result in own]) - stats.mean([result.score for result in reused])
+    rates = f"{own[0].spec.learning_rate:g} instead of the full model's {reused[0].spec.learning_rate:g}"
+    seeds = "1 seed" if len(pairs) == 1 else f"{len(pairs)} seeds"
+    return f"{depth} frozen layers: a learning rate of their own, {rates}, moves the score by {gain:+.4f} ({seeds})"

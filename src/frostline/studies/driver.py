@@ -1,0 +1,188 @@
+"""Runs any study: checks its request, does its runs, keeps its results, and writes its files.
+
+Knows no particular study. A session is one call: it owns the executor, the store, the progress display and the live
+page, and reads model and data once for everything that is done in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, final
+
+from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, check_between
+from frostline.execution.events import Listener, ProgressListener
+from frostline.execution.executor import Executor, make_executor
+from frostline.execution.sweep import Sweep, Wanted
+from frostline.execution.trackers import make_trackers
+from frostline.records.requests import RunOptions, StudyRequest
+from frostline.report.chapter import Chapter
+from frostline.report.formats.files import write_record, write_report
+from frostline.report.progress.display import Progress
+from frostline.report.progress.live import LivePage
+from frostline.storage import atomic
+from frostline.studies.estimate import Estimate, estimate_runs
+from frostline.studies.planning.axis import layer_forwards
+from frostline.studies.requests.config_file import resolved_config
+from frostline.studies.requests.resolve import Resolver, default_workers, pick_device
+from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
+
+
+class AllCrashedError(FrostlineError):
+    """No run finished that the rest depends on."""
+
+    exit_code = EXIT_CRASHED_RUNS
+
+
+@final
+@dataclass(frozen=True)
+class Finished(Generic[ResolvedT, RecordT]):
+    """A study that is over."""
+
+    resolved: ResolvedT
+    record: RecordT
+    chapter: Chapter
+
+
+@final
+class Session:
+    """One call of a command. Use it as a context manager."""
+
+    def __init__(self, request: StudyRequest, options: RunOptions, progress: Progress) -> None:
+        self.request, self.options, self.progress = request, options, progress
+        self.resolver = Resolver(options.out, options.max_cache_bytes)
+        self._began = time.monotonic()
+        self._resources = contextlib.ExitStack()
+        self._executor: Executor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._resources.close()
+
+    def run(self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT) -> Finished[ResolvedT, RecordT]:
+        """Does what a study wants until it is over, and writes its files into the output folder."""
+        resolved, results, done = self._run(study, request)
+        totals = Totals(done=done, wall_seconds=time.monotonic() - self._began)
+        store, out = self.resolver.store, self.options.out
+        chapter = study.chapter_so_far(resolved, results, store, totals)
+        assert chapter is not None, "a study that is over can be shown"
+        write_record(chapter, out, study.name)
+        write_report([chapter], out / "report.html")
+        return Finished(resolved, study.build(resolved, results, totals, store), chapter)
+
+    def run_beside(self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT) -> None:
+        """Does a study's runs and writes no file: another study's chapter shows them."""
+        self._run(study, request)
+
+    def estimate(self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT) -> Estimate:
+        """What a study will still take, from a few timed steps."""
+        study.check(request)
+        resolved = study.resolve(request, self.resolver)
+        results = study.replay(resolved, self.resolver.store)
+        base, most = study.base(resolved), study.most_ahead(resolved, results)
+        return estimate_runs(
+            self.resolver, base, study.runs_ahead(resolved, results), n_workers=self.n_workers, most=most
+        )
+
+    @property
+    def n_workers(self) -> int:
+        """Runs at the same time."""
+        if self.options.n_workers is None:
+            return default_workers(self.request.threads, pick_device(self.request.device))
+        return check_between("workers", self.options.n_workers, 1, 1024)
+
+    def sweep(self, listeners: Sequence[Listener] = (), nearby: Sequence[str] = ()) -> Sweep:
+        """What does runs for this session; the request must be resolved."""
+        n_layers = self.resolver.pretrained(self.request.model).n_layers
+        display = ProgressListener(self.progress, lambda spec: layer_forwards(spec, n_layers))
+        return Sweep(
+            store=self.resolver.store,
+            executor=self.executor,
+            listeners=(display, *listeners),
+            rerun=self.options.rerun,
+            nearby=nearby,
+        )
+
+    @property
+    def executor(self) -> Executor:
+        """Who does the runs, started when it is first asked for."""
+        if self._executor is None:
+            executor = make_executor(
+                "local", self.n_workers, threads=self.request.threads, max_cache_bytes=self.options.max_cache_bytes
+            )
+            self._executor = self._resources.enter_context(executor)
+        return self._executor
+
+    def _run(
+        self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT
+    ) -> tuple[ResolvedT, Results, frozenset[str]]:
+        study.check(request)
+        trackers = make_trackers(self.options.trackers, self.options.out, self.progress.note)
+        _ = self.executor  # workers import their libraries while this process reads model and data
+        resolved = study.resolve(request, self.resolver)
+        self._write_settings(study, resolved)
+        for line in study.describe(resolved, self.resolver):
+            self.progress.note(line)
+        results, done = Results(), set[str]()
+        page = LivePage(self.options.out, lambda: self._chapter(study, resolved, results, done), self.progress.note)
+        sweep = self.sweep((*trackers, _PageListener(page, done)), study.nearby(resolved))
+        for wanted in self._rounds(study, resolved, results, sweep):
+            for outcome in sweep.do(wanted, lambda: study.likely_runs(resolved, results)):
+                results.add(outcome)
+        if not study.is_showable(resolved, results):
+            raise AllCrashedError(f"every run that the {study.name} needs crashed; the first: {sweep.crashes[0].error}")
+        return resolved, results, frozenset(done)
+
+    def _rounds(
+        self, study: Study[Any, ResolvedT, Any], resolved: ResolvedT, results: Results, sweep: Sweep
+    ) -> Iterator[list[Wanted]]:
+        """What is missing of what the study wants, until nothing is. Results are added between two rounds."""
+        said: set[str] = set()
+        while True:
+            for message in study.messages(resolved, results):
+                if message not in said:
+                    self.progress.note(message)
+                    said.add(message)
+            new = [wanted for wanted in study.next_runs(resolved, results) if not results.has(wanted)]
+            _drop_checkpoints(sweep, results, new)
+            if not new:
+                return
+            sweep.plan(study.runs_ahead(resolved, results))
+            yield new
+
+    def _chapter(
+        self, study: Study[Any, ResolvedT, Any], resolved: ResolvedT, results: Results, done: set[str]
+    ) -> Chapter | None:
+        return study.chapter_so_far(resolved, results, self.resolver.store, Totals(done=frozenset(done)))
+
+    def _write_settings(self, study: Study[Any, ResolvedT, Any], resolved: ResolvedT) -> None:
+        out, limit = self.options.out, self.options.max_cache_bytes
+        text = resolved_config(study.name, study.base(resolved), study.settings(resolved), out, limit)
+        atomic.write(out / f"{study.name}.yaml", text)
+
+
+@final
+@dataclass
+class _PageListener(Listener):
+    """Keeps the live page up to date, and counts what was done in this call."""
+
+    page: LivePage
+    done: set[str]
+
+    def finished(self, result: Any) -> None:
+        """A run was done and is stored."""
+        self.done.add(result.key)
+        self.page.renew()
+
+
+def _drop_checkpoints(sweep: Sweep, results: Results, new: Sequence[Wanted]) -> None:
+    """Removes the checkpoints of paused runs that nobody will continue; a full model's takes 12 bytes a parameter."""
+    continued = {wanted.spec.key for wanted in new}
+    for key, _ in results.paused:
+        if key not in continued:
+            sweep.store.drop_checkpoint(key)

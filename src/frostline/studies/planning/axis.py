@@ -1,0 +1,93 @@
+"""An axis: an ordered set of values, each with a strategy, a cost and a label.
+
+Depth is one axis. Curves, operating points and searches work on any: what stands later on it costs less to train.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from frostline.records.depth import FULL, Depth
+from frostline.records.requests import ResolvedRequest
+from frostline.records.specs import RunSpec
+from frostline.strategies import Freeze, Full, Strategy, parse
+
+_HEAD_COST = 0.1
+"""in layer-forwards: a little for the head and what every run pays, so that a head-only run is not free"""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AxisValue:
+    """One place on an axis."""
+
+    value: int
+    strategy: Strategy
+    label: str
+    """for people"""
+    cost: float
+    """of one run, in full-run equivalents"""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """Values in ascending order; the full model, which all are held against, is not one of them."""
+
+    name: str
+    values: tuple[AxisValue, ...]
+    full: Strategy = Full()
+
+    @property
+    def strategies(self) -> dict[Depth, Strategy]:
+        """What is trained at each value, the full model first."""
+        return {FULL: self.full, **{place.value: place.strategy for place in self.values}}
+
+    @property
+    def costs(self) -> Mapping[Depth, float]:
+        """Of one run at each value, in full-run equivalents."""
+        return {FULL: 1.0, **{place.value: place.cost for place in self.values}}
+
+
+def depth_axis(resolved: ResolvedRequest) -> Axis:
+    """The depths of a request: layers frozen from the bottom."""
+    return Axis(
+        name="depth",
+        values=tuple(
+            AxisValue(
+                value=depth,
+                strategy=Freeze(depth),
+                label=f"{depth} of {resolved.n_layers} layers frozen",
+                cost=full_run_equivalents([spec_at(resolved, Freeze(depth))], resolved.n_layers),
+            )
+            for depth in resolved.depths
+        ),
+    )
+
+
+def spec_at(resolved: ResolvedRequest, strategy: Strategy, rate: float | None = None) -> RunSpec:
+    """The run of a strategy with the first seed, at a learning rate; without one, at the first of the request."""
+    base = resolved.base
+    is_cached = resolved.is_cached and strategy.is_worth_caching(resolved.n_layers)
+    # Pooled states, which a closed-form fit reads, are always cached as fp32.
+    dtype = resolved.request.cache_dtype if is_cached and not strategy.is_closed_form else base.cache_dtype
+    rate = 0.0 if strategy.is_closed_form else base.learning_rate if rate is None else rate
+    return base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
+
+
+def layer_forwards(spec: RunSpec, n_layers: int) -> float:
+    """Cost of a run per row: 3 for a trained layer, 1 for a frozen layer that is computed in every step, 0 if cached."""
+    n_below = parse(spec.strategy).n_below(n_layers)
+    n_computed = 0 if spec.is_cached else n_below
+    return spec.epochs * (n_computed + 3 * (n_layers - n_below) + _HEAD_COST)
+
+
+def full_run_equivalents(specs: Sequence[RunSpec], n_layers: int) -> float:
+    """Cost of runs, divided by the cost of a full run with as many epochs."""
+    if not specs:
+        return 0.0
+    of_full = layer_forwards(specs[0].replace(strategy="full", is_cached=False), n_layers)
+    return math.fsum(layer_forwards(spec, n_layers) for spec in specs) / of_full

@@ -1,0 +1,90 @@
+"""One trained model, saved as a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from frostline.errors import UsageError, check_between
+from frostline.execution.events import ProgressListener, label
+from frostline.execution.sweep import Wanted
+from frostline.records.requests import ResolvedRequest
+from frostline.records.results import RunResult
+from frostline.records.specs import RunSpec
+from frostline.saving.save import save_model
+from frostline.storage import atomic
+from frostline.strategies import Freeze, Full, Strategy, parse
+from frostline.studies.driver import AllCrashedError, Session
+from frostline.studies.planning.axis import layer_forwards, spec_at
+from frostline.studies.planning.protocols import Programme, best_rate, finished_line_searches, flat, rate_messages
+from frostline.studies.requests.config_file import resolved_config, train_settings
+from frostline.studies.study import Results
+from frostline.training.run import Runner
+
+
+def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
+    """What to train, from either of the two settings that say it."""
+    if (frozen is None) == (strategy is None):
+        raise UsageError("give either frozen (how many layers to freeze, or full) or strategy (for example lora:8)")
+    if strategy is not None:
+        return parse(strategy)
+    if str(frozen) != "full" and not str(frozen).isdecimal():
+        raise UsageError(f"frozen is {frozen!r}; give how many layers to freeze, or full")
+    return Full() if str(frozen) == "full" else Freeze(int(str(frozen)))
+
+
+def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
+    """Trains one strategy with the request's first seed, and saves the model."""
+    resolver, options = session.resolver, session.options
+    resolved = resolver.resolve("train", session.request, needs_depth=strategy != Full())
+    if isinstance(strategy, Freeze):
+        check_between("frozen", strategy.n_frozen, 0, resolved.n_layers)
+    kind = resolved.base.task.kind
+    assert kind is not None, "the task of a resolved request is resolved"
+    strategy = strategy.resolved(resolved.n_layers, kind)
+    resolver.plan(resolved, strategy)
+    spec = spec_at(resolved, strategy, _rate(session, resolved, strategy))
+    limit = options.max_cache_bytes
+    settings = resolved_config("train", resolved, train_settings(spec, save), options.out, limit)
+    atomic.write(options.out / "train.yaml", settings)
+    return train_and_save(session, resolved, spec, save)
+
+
+def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, save: Path) -> RunResult:
+    """Does one run in this process and saves its model; the result goes into the store."""
+    progress = session.progress
+    events = ProgressListener(progress, lambda one: layer_forwards(one, resolved.n_layers))
+    epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
+    rate = f" at learning rate {spec.learning_rate:g}" if spec.learning_rate else ""
+    progress.note(f"training {spec.strategy}{rate}, {epochs}, seed {spec.seed}")
+    events.planned([spec])
+    events.started(spec)
+    result, stack = Runner(session.options.max_cache_bytes).train(spec, lambda record: events.epoch(spec, record))
+    events.finished(result)
+    session.resolver.store.put(result)
+    save_model(result, stack, session.resolver.inputs(resolved).pretrained.tokenizer, save)
+    progress.note(f"saved the model of {label(spec)} in {save}")
+    return result
+
+
+def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> float:
+    """The rate given, else the one that a finished line search chose, else that of a search done now."""
+    rates, store = resolved.request.learning_rates, session.resolver.store
+    if strategy.is_closed_form:
+        return 0.0
+    if len(rates) == 1:
+        return rates[0]
+    finished = finished_line_searches(store, resolved) if resolved.request.protocol == "paper" else []
+    if finished:
+        found = [store.get(spec.key) for spec in max(finished, key=len)]
+        return best_rate([result for result in found if result is not None])
+    programme, results, sweep = Programme(resolved, {"it": strategy}), Results(), session.sweep()
+    specs = flat(programme.searches)
+    sweep.plan(specs)
+    for outcome in sweep.do([Wanted(spec) for spec in specs]):
+        results.add(outcome)
+    for message in rate_messages(programme, results):
+        session.progress.note(message)
+    chosen = programme.rates(results)
+    if "it" not in chosen:
+        raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
+    return chosen["it"]
