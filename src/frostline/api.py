@@ -11,7 +11,6 @@ from rich.console import Console
 
 from frostline.analysis import Chapter, build_grid
 from frostline.errors import UsageError, check_between, check_choice
-from frostline.execution.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
 from frostline.records.requests import CurveSpec
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -23,7 +22,7 @@ from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.studies.compare import check_plan, check_strategies, opened_comparison, run_compare
 from frostline.studies.estimate import Estimate, estimate
 from frostline.studies.find import Goal, run_find
-from frostline.studies.protocols import of_comparison, of_curve, spec_at, spec_at_depth, units
+from frostline.studies.protocols import of_comparison, of_curve, spec_at, spec_at_depth
 from frostline.studies.requests.config_file import train_config
 from frostline.studies.requests.resolve import Opened, open_curve
 from frostline.studies.requests.settings import (
@@ -37,6 +36,7 @@ from frostline.studies.requests.settings import (
     without_numpy,
 )
 from frostline.studies.results import Compared, Found, SizeStudy, Study, study_of
+from frostline.studies.running import SweepOptions, chosen_rate, progress_listener, run_curve, workers
 from frostline.studies.sizes import Equal, run_sizes
 from frostline.training.run import Runner
 
@@ -242,12 +242,12 @@ def _wanted(frozen: int | str | None, strategy: str | None) -> Strategy:
 
 
 def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:
-    cost = units(spec, opened.resolved.n_layers)
-    told.note(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
-    told.start(cost, [label(spec)])
-    told.run_started(label(spec))
-    result, stack = runner.train(spec, lambda record: Teller(told).epoch(spec, record))
-    told.run_finished(label(spec), cost, result.cost.seconds, result.score)
+    listener = progress_listener(told, opened.resolved.n_layers)
+    listener.message(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
+    listener.planned([spec])
+    listener.started(spec)
+    result, stack = runner.train(spec, lambda record: listener.epoch(spec, record))
+    listener.finished(result)
     opened.store.put(result)
     save_model(result, stack, opened.pretrained.tokenizer, save)
     return result

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
 from frostline.analysis import ComparisonChapter
 from frostline.errors import UsageError
-from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, choose_rates, make_executor
-from frostline.execution.trackers import Tracking
+from frostline.execution.sweep import Sweep
+from frostline.execution.trackers import Trackers
 from frostline.model.load import load_model
 from frostline.model.stack import Stack
 from frostline.records.plans import Plan
@@ -20,6 +21,15 @@ from frostline.strategies import Full, Strategy, parse
 from frostline.studies.protocols import Programme, flat, of_comparison
 from frostline.studies.requests.config_file import compare_config
 from frostline.studies.requests.resolve import Opened, check, check_pooled, open_comparison
+from frostline.studies.running import (
+    AllCrashedError,
+    PageListener,
+    SweepOptions,
+    choose_rates,
+    make_executor,
+    progress_listener,
+    run_whole,
+)
 from frostline.studies.stored import comparison_chapter, comparison_chapter_of, comparison_of
 
 
@@ -31,8 +41,9 @@ def run_compare(
     check(request)
     check_strategies(strategies)
     limit = options.max_cache_bytes
-    tracking = Tracking(options.trackers, options.out, progress.note)
-    with make_executor(request, options) as executor:
+    trackers = Trackers(options.trackers, options.out, progress.note)
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(make_executor(request, options))
         opened, comparison, lines = opened_comparison(request, strategies, options)
         runs = of_comparison(comparison)
         for line in lines:
@@ -40,11 +51,11 @@ def run_compare(
         settled = compare_config(comparison, options.out, max_cache_bytes=limit)
         atomic.write(options.out / "compare.yaml", settled)
         page = LivePage(options.out, lambda: comparison_chapter(opened.store, comparison), progress.note)
-        told = (tracking.log, lambda _: page.renew())
-        sweep = Sweep(opened.store, executor, progress, opened.resolved.n_layers, options.rerun, told=told)
-        sweep.announce(runs.specs())
+        listeners = (progress_listener(progress, opened.resolved.n_layers), trackers, PageListener(page))
+        sweep = stack.enter_context(Sweep(opened.store, executor, listeners, options.rerun))
+        sweep.plan(runs.specs())
         searched, rates = choose_rates(sweep, runs)
-        results = sweep.run(flat(runs.replicates(rates)))
+        results = run_whole(sweep, flat(runs.replicates(rates)))
     if not results:
         raise AllCrashedError(f"every run of the comparison crashed; the first: {sweep.crashes[0].error}")
     found = searched | results

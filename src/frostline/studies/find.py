@@ -6,6 +6,7 @@ have, and what it ran is there for a later curve.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -17,11 +18,11 @@ from frostline import stats
 from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
 from frostline.errors import UsageError
 from frostline.execution.executor import cached_strategies
-from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, finished_searches, make_executor, plan_lines
-from frostline.execution.trackers import Tracking
+from frostline.execution.sweep import Sweep
+from frostline.execution.trackers import Trackers
 from frostline.kinds import metrics
 from frostline.records.requests import CurveSpec, ResolvedCurve
-from frostline.records.results import Paused, RunResult
+from frostline.records.results import PausedRun, RunResult
 from frostline.records.specs import RunSpec
 from frostline.report.progress.display import Progress
 from frostline.stats import search_rules
@@ -30,6 +31,17 @@ from frostline.storage import atomic
 from frostline.studies.protocols import best_rate, line_search_specs, of_curve, spec_at_depth, units
 from frostline.studies.requests.config_file import find_config
 from frostline.studies.requests.resolve import Opened, check, open_curve
+from frostline.studies.running import (
+    AllCrashedError,
+    SweepOptions,
+    finished_searches,
+    make_executor,
+    plan_lines,
+    progress_listener,
+    run_until,
+    run_whole,
+    say,
+)
 from frostline.studies.stored import chapter_of, summed
 
 
@@ -74,8 +86,9 @@ def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Pr
     began = time.monotonic()
     check(request)
     check_goal(request, goal)
-    tracking = Tracking(options.trackers, options.out, progress.note)
-    with make_executor(request, options) as executor:
+    trackers = Trackers(options.trackers, options.out, progress.note)
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(make_executor(request, options))
         limit = options.max_cache_bytes
         opened = open_curve(request, options.out, max_cache_bytes=limit, command="find")
         resolved = opened.resolved
@@ -86,9 +99,8 @@ def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Pr
         for line in plan_lines(opened):
             progress.note(line)
         depths = cached_strategies([spec_at_depth(resolved, depth, 1.0) for depth in resolved.depths])
-        sweep = Sweep(
-            opened.store, executor, progress, resolved.n_layers, options.rerun, told=(tracking.log,), beside=depths
-        )
+        listeners = (progress_listener(progress, resolved.n_layers), trackers)
+        sweep = stack.enter_context(Sweep(opened.store, executor, listeners, options.rerun, nearby=depths))
         raced = chosen(sweep, opened)
         search = _Search(sweep, resolved, raced, _question(opened, goal, raced))
         decision = search.run()
@@ -121,7 +133,7 @@ def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
     left = list(specs)
     tried, seconds = dict[str, TriedRate](), dict[str, float]()
     for share, n_left in search_rules.RUNGS:
-        found = sweep.run_until(left, _rung(share, n_steps))
+        found = run_until(sweep, left, _rung(share, n_steps))
         if not found:
             raise AllCrashedError(f"every run of the race crashed; the first: {sweep.crashes[0].error}")
         for spec in left:
@@ -132,9 +144,10 @@ def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
         ranked = [by_rate[one.rate] for one in search_rules.ranked([_standing(paused) for paused in found.values()])]
         left = [paused.spec for paused in ranked[:n_left]]
         said = ", ".join(f"{p.spec.learning_rate:g} {p.score:.3f} (loss {p.loss:.3f})" for p in ranked)
-        sweep.progress.note(f"race, after {share:.0%} of the steps: {said}")
-    sweep.progress.note(f"the race chose the rate {left[0].learning_rate:g}")
-    sweep.drop_checkpoints(specs)
+        say(sweep, f"race, after {share:.0%} of the steps: {said}")
+    say(sweep, f"the race chose the rate {left[0].learning_rate:g}")
+    for spec in specs:
+        sweep.store.drop_checkpoint(spec.key)
     return _Raced(
         left[0].learning_rate,
         [tried[spec.key] for spec in specs],
@@ -143,7 +156,7 @@ def race(sweep: Sweep, specs: Sequence[RunSpec], n_steps: int) -> _Raced:
     )
 
 
-def _standing(paused: Paused) -> Standing:
+def _standing(paused: PausedRun) -> Standing:
     return Standing(rate=paused.spec.learning_rate, score=paused.score, noise=paused.noise, loss=paused.loss)
 
 
@@ -209,11 +222,11 @@ class _Search:
         """How it ends."""
         while isinstance(step := search_rules.next_step(self.question, self._scores(), self._noise()), list):
             specs = {run: self.spec(run) for run in step}
-            self.sweep.announce(list(specs.values()))
+            self.sweep.plan(list(specs.values()))
             likely = [
                 self.spec(run) for run in search_rules.likely_step(self.question, self._scores(), step, self._noise())
             ]
-            found = self.sweep.run(list(specs.values()), functools.partial(_always, likely))
+            found = run_whole(self.sweep, list(specs.values()), functools.partial(_always, likely))
             for (depth, seed), spec in specs.items():
                 self.results.setdefault(depth, {})[seed] = found.get(spec.key)
         return step

@@ -9,10 +9,10 @@ from typing import Literal
 from frostline import tasks
 from frostline.analysis import Chapter
 from frostline.errors import UsageError
-from frostline.execution.sweep import SweepOptions, run_curve
 from frostline.model.load import describe
 from frostline.records.requests import CurveSpec
 from frostline.report.progress.display import Progress
+from frostline.studies.running import SweepOptions, run_curve
 
 Equal = Literal["epochs", "steps"]
 """What is the same at every size: passes over the rows, or steps (then small sets are passed over more often)."""

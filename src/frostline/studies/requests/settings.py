@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from frostline import tasks
 from frostline.errors import DataError, UsageError, check_choice, suggestion
-from frostline.execution.sweep import Rerun, SweepOptions
+from frostline.execution.sweep import Rerun
 from frostline.execution.trackers import TRACKERS
 from frostline.records.requests import CurveSpec
 from frostline.records.specs import TaskSpec
@@ -24,6 +24,7 @@ from frostline.saving.save import write_pretrained
 from frostline.storage import atomic
 from frostline.studies.protocols import TUNED_RATES
 from frostline.studies.requests.resolve import check, default_out
+from frostline.studies.running import SweepOptions
 
 # Far above all that is sensible; a slip of the keyboard should not fill the memory.
 _MOST_LAYERS, _MOST_SEEDS = 10_000, 10_000
