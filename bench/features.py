@@ -20,8 +20,7 @@ from frostline import tasks
 from frostline.model.load import load_model, load_tokenizer
 from frostline.model.stack import Stack
 from frostline.training.batches import encode
-from frostline.training.evaluate import predict
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
 from frostline.training.pooled import pooled_states
 from frostline.training.prefix import Origin, Prefixes, Split
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from frostline.records.environment import circumstances
+from frostline.records.environment import current_environment
 from frostline.records.plans import Plan
 from frostline.records.requests import CurveSpec, ResolvedCurve
 from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
@@ -110,7 +110,7 @@ def _result(spec: RunSpec, rows: StoredArray, labels: StoredArray, rng: np.rando
         n_layers=N_LAYERS,
         cost=cost,
         notices=(),
-        circumstances=circumstances("cpu", ("frostline", "curve")),
+        environment=current_environment("cpu", ("frostline", "curve")),
     )
 
 

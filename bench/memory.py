@@ -17,7 +17,7 @@ from bench.workload import MODEL, TASK, Asked
 from frostline import tasks
 from frostline.model.load import load_tokenizer
 from frostline.records.environment import n_cores
-from frostline.training.evaluate import predict
+from frostline.training.forward import predict
 from frostline.training.memory import MemoryMeter, private_bytes, release_memory
 from frostline.training.run import Runner
 

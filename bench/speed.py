@@ -33,7 +33,7 @@ from bench.speed_table import tables
 from bench.workload import FULL, KINDS, MODEL, REAL, TASK, TINY, Asked, say
 from frostline import tasks
 from frostline.model.load import load_config
-from frostline.records.environment import circumstances, n_cores
+from frostline.records.environment import current_environment, n_cores
 from frostline.storage import atomic
 
 _N_PRODUCTS = 50
@@ -167,7 +167,7 @@ class Bench:
                 "steps": {way: sampled_steps(way, self._asked.n_steps) for way in WAYS},
             },
             "samples": self._samples,
-            "circumstances": circumstances("cpu").to_json(),
+            "circumstances": current_environment("cpu").to_json(),
         }
         self._out.mkdir(parents=True, exist_ok=True)
         atomic.write(self._out / "speed.json", json.dumps(found, indent=2, allow_nan=False) + "\n")

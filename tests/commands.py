@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frostline.execution.executor import Executor, Outcome, cached_strategies
+from frostline.execution.events import Listener
+from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import FolderIdentity, Store
@@ -152,8 +153,8 @@ def check_one_line(code: int, wanted: int, words: tuple[str, ...], capfd: pytest
         assert word in said.err
 
 
-class Told:
-    """Remembers what an executor told, and may do something at an epoch."""
+class Recorder(Listener):
+    """Records the events of an executor, and may do something at an epoch."""
 
     def __init__(self, at_epoch: Callable[[RunSpec, EpochRecord], None] = lambda _, __: None) -> None:
         self.began: Counter[str] = Counter()
@@ -171,8 +172,9 @@ class Told:
         self._at_epoch(spec, record)
 
 
-def run_all(executor: Executor, specs: Sequence[RunSpec], told: Told) -> list[Outcome]:
-    """One outcome a spec, as they end."""
+def run_all(executor: Executor, specs: Sequence[RunSpec], listener: Listener) -> list[Outcome]:
+    """One outcome per spec, as they end."""
     for spec in specs:
-        executor.start(spec, told, cached_strategies(specs))
-    return [executor.outcome() for _ in specs]
+        executor.start(Job(spec, nearby=tuple(cached_strategies(specs))), listener)
+    outcomes = [executor.outcome() for _ in specs]
+    return [outcome for outcome in outcomes if outcome is not None]

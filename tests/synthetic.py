@@ -9,7 +9,7 @@ import numpy as np
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
 from frostline.records.plans import Plan
 from frostline.records.requests import CurveSpec
-from frostline.records.results import Circumstances, Cost, EpochRecord, Predictions, RunResult
+from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, Scale, TaskSpec
 
@@ -82,7 +82,7 @@ def make_result(
             total_parameters=100,
         ),
         notices=notices,
-        circumstances=Circumstances(versions={}, hardware={}, command=(), at="2025-01-01T00:00:00Z"),
+        environment=Environment(versions={}, hardware={}, command=(), at="2025-01-01T00:00:00Z"),
     )
 
 

@@ -157,8 +157,8 @@ class TestCurve:
             assert result.n_dev == 24
             assert len(result.predictions.rows.array()) == 24
             assert result.label_names == ("bad", "good")
-            assert result.circumstances.command[1:3] == ("curve", str(toy.model))
-            assert {"torch", "transformers", "frostline"} <= set(result.circumstances.versions)
+            assert result.environment.command[1:3] == ("curve", str(toy.model))
+            assert {"torch", "transformers", "frostline"} <= set(result.environment.versions)
             assert result.spec.is_cached is (result.spec.strategy != "full")
             assert result.cost.trained_parameters <= result.cost.total_parameters
 

@@ -97,8 +97,8 @@ class Provenance(Record):
         """That of finished runs, as the last of them tells it."""
         # One that chose a rate may have trained on fewer rows.
         whole = [result for result in results if result.spec.role == "replicate"] or results
-        last = max(whole, key=lambda result: result.circumstances.at)
-        where = last.circumstances
+        last = max(whole, key=lambda result: result.environment.at)
+        where = last.environment
         return cls(
             folder=str(folder),
             command=shlex.join([Path(where.command[0]).name, *where.command[1:]]) if where.command else "",

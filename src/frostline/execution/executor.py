@@ -1,50 +1,89 @@
-"""Where runs are done: specs in, outcomes out, in whatever order they end."""
+"""The contract of executors: jobs in, outcomes out, wherever the runs happen.
+
+`frostline.testing.executors.check_executor` tests all of it on any executor.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
 
-from frostline.records.results import Crash, EpochRecord, Leg, Paused, RunResult
+from frostline.errors import check_choice
+from frostline.execution.events import Listener
+from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.specs import RunSpec
 
-Outcome = RunResult | Paused | Crash
+Outcome = RunResult | PausedRun | Crash
 
 
-class Listener(Protocol):
-    """Who wants to know how runs get on; called from any thread."""
+@dataclass(frozen=True)
+class Job:
+    """A run, or a part of one, for an executor."""
 
-    def started(self, spec: RunSpec) -> None:
-        """A run has begun."""
-
-    def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
-        """An epoch of a run has ended."""
+    spec: RunSpec
+    until: int | None = None
+    """pause after this many steps, counted over the whole run; None: go on to the end"""
+    checkpoint: bytes | None = field(default=None, repr=False)
+    """the content the run goes on from; None: it starts at its first step"""
+    nearby: tuple[str, ...] = ()
+    """strategies that will run too: their prefix states may be computed in the same pass"""
 
 
 class Executor(Protocol):
-    """Does runs. Assumes nothing shared between them but what their specs name."""
+    """Does runs. Use it as a context manager.
+
+    The contract:
+    - **Shared state.** An executor shares nothing with a run but what the spec names and the content of the job. No
+      path on the driver's disk goes to a worker, and none comes back.
+    - **Outcomes.** Every started job has exactly one outcome, unless it is stopped. Outcomes come in the order in
+      which the jobs end. One key has at most one job under way.
+    - **Crash.** A run that raises is a `Crash` with its traceback; the other runs go on. So is a run whose process
+      dies; the next job gets a working process.
+    - **Stop.** A stopped job has no outcome, whether it waits, runs or has just ended, and its place is free again.
+    - **Pause and resume.** With `until`, the outcome is a `PausedRun` with its checkpoint. A job with that checkpoint
+      goes on from there, in any process, and ends with the bits of a run that never paused. A checkpoint that cannot
+      be read, or that lies beyond `until`, is ignored: the run starts at its first step.
+    - **Events.** The listener gets `started` once per job, before its first epoch, and `epoch` for each epoch of the
+      job, in order, before the outcome. They may come from any thread. What a listener raises reaches the caller of
+      `outcome`. All other events belong to the sweep.
+    - **Exit.** Leaving the context ends all runs and all processes.
+    """
+
+    def __enter__(self) -> Self:
+        """Starts whatever does the runs."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Ends all runs and processes."""
 
     @property
     def n_free(self) -> int:
-        """How many runs could be begun at once."""
+        """How many jobs could start at once."""
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
-        """Begins a run, as soon as there is a place for it.
+    def start(self, job: Job, listener: Listener) -> None:
+        """Starts a job as soon as there is a place for it; does not wait."""
 
-        Args:
-            spec: the run.
-            listener: who is told how it gets on.
-            leg: the part of it that is done; None: all.
-            beside: strategies that will be run too; what they start from may be computed with what this one does.
-        """
-
-    def outcome(self) -> Outcome:
-        """What came of the run that ends next; one that raises or whose process dies is a Crash."""
+    def outcome(self, timeout: float | None = None) -> Outcome | None:
+        """The outcome of the next job to end; None after `timeout` seconds, or if no job is under way."""
 
     def stop(self, spec: RunSpec) -> None:
-        """Ends a run that is under way or waits; it has no outcome."""
+        """Ends the job of a spec; it has no outcome."""
 
 
 def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
-    """Those that start from kept states."""
+    """Strategies that start from cached prefix states."""
     return sorted({spec.strategy for spec in specs if spec.is_cached})
+
+
+_PLACES = {"local": "frostline.execution.local:LocalProcesses"}
+"""where runs can happen, by name: the executor's class by its import path"""
+
+
+def make_executor(place: str, n_workers: int, *, threads: int, max_cache_bytes: int) -> Executor:
+    """An executor by the name of the place where it does runs."""
+    module, _, name = _PLACES[check_choice("place", place, _PLACES)].partition(":")
+    maker = getattr(importlib.import_module(module), name)
+    executor: Executor = maker(n_workers, threads=threads, max_cache_bytes=max_cache_bytes)
+    return executor

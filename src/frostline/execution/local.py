@@ -1,13 +1,13 @@
-"""Processes of this machine: spawned, one thread of ours watching each, talking in lines of JSON.
+"""The default executor: processes of this machine, with one thread of ours per process.
 
 A worker is its own interpreter (`python -m frostline.execution.worker`), not a fork and not a re-import of the user's
-script, so a plain script or a notebook may call frostline. One that dies is one crashed run; another takes its place.
+script, so that a plain script or a notebook can call frostline. A worker that dies is one crashed run; a new worker
+takes its place.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import signal
@@ -15,28 +15,31 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
-from frostline.execution.executor import Listener, Outcome
-from frostline.records.environment import circumstances
-from frostline.records.results import Crash, EpochRecord, Leg, Paused, RunResult
+from frostline.execution.events import Listener
+from frostline.execution.executor import Job, Outcome
+from frostline.execution.transport import job_message, receive, send
+from frostline.records.environment import current_environment
+from frostline.records.results import Crash, EpochRecord, PausedRun, RunResult
 from frostline.records.specs import RunSpec
 
-# Large pages where the system has them for the asking, and none given back before the end: what a step frees, the next
-# one wants again. Together a twentieth of a step that reads and writes all weights.
+# glibc's allocator: use large pages if the system offers them, and return no memory before the end, because the next
+# step needs again what the last one freed. Together they save 5% of a step that reads and writes all weights.
 _MEMORY = ":".join(
     f"glibc.malloc.{name}={value}"
     for name, value in {"hugetlb": 1, "mmap_threshold": 2**25, "trim_threshold": 2**40, "top_pad": 2**26}.items()
 )
+_SECONDS_TO_DIE = 10.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def worker_variables(threads: int) -> dict[str, str]:
-    """What is set in the environment of a worker; how memory is taken, only where the user does not say."""
+    """Environment variables of a worker. The user's own GLIBC_TUNABLES win over ours."""
     memory = os.environ.get("GLIBC_TUNABLES", _MEMORY)
     limits = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**limits, "TOKENIZERS_PARALLELISM": "false", "GLIBC_TUNABLES": memory}
@@ -44,19 +47,19 @@ def worker_variables(threads: int) -> dict[str, str]:
 
 @dataclass
 class _Ticket:
-    """A run that was asked for."""
+    """A job that was started."""
 
-    spec: RunSpec
-    beside: Sequence[str]
-    leg: Leg | None
+    job: Job
     worker: _Worker | None = None
-    """who does it"""
+    """the worker that does it, while it runs"""
     outcome: Outcome | None = None
+    error: Exception | None = None
+    """what the listener raised; it is raised again in the caller's thread"""
     is_stopped: bool = False
 
 
 class LocalProcesses:
-    """An executor of `n_workers` processes; use it as a context manager, they start at once and end with it."""
+    """An executor of `n_workers` processes; they start with the context and end with it."""
 
     def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
         self._max_cache_bytes = max_cache_bytes
@@ -86,24 +89,35 @@ class LocalProcesses:
 
     @property
     def n_free(self) -> int:
-        """How many runs could be begun at once."""
+        """How many jobs could start at once."""
         return max(0, self._n_workers - len(self._tickets))
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
-        """Begins a run, or a part of it, as soon as a worker is free."""
-        ticket = self._tickets[spec.key] = _Ticket(spec, beside, leg)
+    def start(self, job: Job, listener: Listener) -> None:
+        """Starts a job as soon as a worker is free."""
+        assert job.spec.key not in self._tickets, "one job per key"
+        ticket = self._tickets[job.spec.key] = _Ticket(job)
         self._watchers.submit(self._do, ticket, listener).add_done_callback(self._ended.put)
 
-    def outcome(self) -> Outcome:
-        """What came of the run that ends next."""
-        while (ticket := self._ended.get().result()).is_stopped:
-            pass
-        del self._tickets[ticket.spec.key]
-        assert ticket.outcome is not None
-        return ticket.outcome
+    def outcome(self, timeout: float | None = None) -> Outcome | None:
+        """The outcome of the next job to end; None after `timeout` seconds, or if no job is under way."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._tickets:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                ticket = self._ended.get(timeout=left).result()
+            except queue.Empty:
+                return None
+            if ticket.is_stopped:
+                continue
+            del self._tickets[ticket.job.spec.key]
+            if ticket.error is not None:
+                raise ticket.error
+            assert ticket.outcome is not None
+            return ticket.outcome
+        return None
 
     def stop(self, spec: RunSpec) -> None:
-        """Ends a run that is under way, with its process, or that waits."""
+        """Ends a job that waits, or that runs: then with its process."""
         with self._lock:
             ticket = self._tickets.pop(spec.key)
             ticket.is_stopped = True
@@ -111,15 +125,14 @@ class LocalProcesses:
                 ticket.worker.kill()
 
     def _do(self, ticket: _Ticket, listener: Listener) -> _Ticket:
-        """Does a run in one worker's place; there are as many places as watching threads."""
+        """Does a job on an idle worker; there are as many workers as watching threads."""
         index = self._idle.get()
         try:
             with self._lock:
                 if ticket.is_stopped:
                     return ticket
                 ticket.worker = self._workers[index]
-            listener.started(ticket.spec)
-            ticket.outcome = ticket.worker.run(ticket, listener)
+            self._ask(ticket.worker, ticket, listener)
             with self._lock:
                 ticket.worker = None
             return ticket
@@ -129,17 +142,26 @@ class LocalProcesses:
                 self._workers[index] = self._new_worker()
             self._idle.put(index)
 
+    def _ask(self, worker: _Worker, ticket: _Ticket, listener: Listener) -> None:
+        """Has a worker do a job, and notes the outcome."""
+        try:
+            listener.started(ticket.job.spec)
+            ticket.outcome = worker.run(ticket.job, listener)
+        except Exception as error:  # noqa: BLE001 - a listener failed; `outcome` raises it again
+            ticket.error = error
+            worker.kill()  # its answers to this job were not read: they must not become those to the next one
+
     def _new_worker(self) -> _Worker:
         return _Worker(self._max_cache_bytes, self._environment)
 
 
 class _Worker:
-    """One process. Answers have a pipe of their own: whatever a library prints goes to a log."""
+    """One process. Its answers have a pipe of their own; what libraries print goes to a log."""
 
     def __init__(self, max_cache_bytes: int, environment: dict[str, str]) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         answers, far_end = os.pipe()
-        self._answers: IO[str] = os.fdopen(answers, encoding="utf-8")
+        self._answers: IO[bytes] = os.fdopen(answers, "rb")
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "frostline.execution.worker", str(max_cache_bytes), str(far_end)],
@@ -148,8 +170,6 @@ class _Worker:
                 stderr=self._log,
                 pass_fds=(far_end,),
                 env=environment,
-                text=True,
-                encoding="utf-8",
             )
         finally:
             os.close(far_end)
@@ -158,43 +178,44 @@ class _Worker:
     def is_dead(self) -> bool:
         return self._process.poll() is not None
 
-    def run(self, ticket: _Ticket, listener: Listener) -> Outcome:
-        """What came of a run."""
+    def run(self, job: Job, listener: Listener) -> Outcome:
+        """The outcome of a job."""
         assert self._process.stdin is not None
-        spec, leg = ticket.spec, None if ticket.leg is None else ticket.leg.to_json()
-        asked = {"spec": spec.to_json(), "beside": ticket.beside, "leg": leg}
         try:
-            self._process.stdin.write(json.dumps(asked) + "\n")
-            self._process.stdin.flush()
+            send(self._process.stdin, *job_message(job))
         except BrokenPipeError:
-            return self._death(spec)
-        for line in self._answers:
-            message: dict[str, Any] = json.loads(line)
-            if "result" in message:
-                return RunResult.from_json(message["result"])
-            if "paused" in message:
-                return Paused.from_json(message["paused"])
-            if "crash" in message:
-                return Crash.from_json(message["crash"])
-            listener.epoch(spec, EpochRecord.from_json(message["epoch"]))
-        return self._death(spec)
+            return self._death(job.spec)
+        while (answer := receive(self._answers)) is not None:
+            content, attached = answer
+            if "result" in content:
+                return RunResult.from_json(content["result"])
+            if "paused" in content:
+                return PausedRun.from_json(content["paused"]).replace(checkpoint=attached)
+            if "crash" in content:
+                return Crash.from_json(content["crash"])
+            listener.epoch(job.spec, EpochRecord.from_json(content["epoch"]))
+        return self._death(job.spec)
 
     def kill(self) -> None:
-        """Ends the process, whatever it is doing; who waits for its answer learns of its death."""
+        """Ends the process at once; a thread that waits for its answer gets a Crash."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Ends the process and lets go of it, once nobody waits for its answer."""
+        """Ends the process and closes its pipes; no thread may be waiting for its answer."""
         self.kill()
         self._answers.close()
         self._log.close()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # a spec it died before reading
+        with contextlib.suppress(BrokenPipeError):  # a job that it died before reading
             self._process.stdin.close()
 
     def _death(self, spec: RunSpec) -> Crash:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:  # it closed its pipe but lives on
+            self.kill()
+            code = self._process.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         hint = "; often the machine ran out of memory" if code == -signal.SIGKILL else ""
         self._log.seek(0)
@@ -202,5 +223,5 @@ class _Worker:
             spec=spec,
             error=f"the process of this run died ({how}{hint})",
             traceback=self._log.read()[-4000:],
-            circumstances=circumstances(spec.device),
+            environment=current_environment(spec.device),
         )

@@ -1,7 +1,8 @@
-"""Finished runs → experiment trackers, by name: tensorboard, mlflow, wandb. Each is an extra, none is used by default.
+"""Finished runs → experiment trackers, by name: tensorboard, mlflow, wandb. Each is an extra; none is on by default.
 
-A sweep is a group, a run is one of it: what it trains, its rate and its seed. The store stays the truth: a tracker that
-fails is told of once and left out, and what was in the store already is not logged again.
+A sweep is a group, and each run of it is one tracked run, named by strategy, rate and seed. A run is logged whole when
+it is finished; runs found in the store are not logged again. The store stays the truth: a tracker that fails is
+reported once and left out.
 """
 
 from __future__ import annotations
@@ -10,34 +11,28 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, final
+from typing import final
 
 from frostline.errors import MissingExtraError, check_choice, one_line
+from frostline.execution.events import Listener
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 
 
-class Tracker(Protocol):
-    """Who is told of finished runs, each of them whole: nothing stays open between two."""
-
-    def log(self, result: RunResult) -> None:
-        """A run is done."""
-
-
 def run_name(spec: RunSpec) -> str:
-    """What a run is called: `freeze:4, rate 5e-05, seed 2`."""
+    """The name of a run in a tracker: `freeze:4, rate 5e-05, seed 2`."""
     role = "" if spec.role == "replicate" else f"{spec.role.replace('_', ' ')}, "
     return f"{role}{spec.strategy}, rate {spec.learning_rate:g}, seed {spec.seed}"
 
 
 def epoch_values(record: EpochRecord) -> dict[str, float]:
-    """What is logged of an epoch."""
+    """The values logged for an epoch."""
     dev = {f"dev/{name}": value for name, value in record.metrics.items()}
     return {"train/loss": record.train_loss, "train/rate": record.learning_rate, **dev}
 
 
 def final_values(result: RunResult) -> dict[str, float]:
-    """What is logged of a run when it is done."""
+    """The values logged for a finished run."""
     cost = result.cost
     memory = {} if cost.peak_bytes is None else {"cost/peak_bytes": float(cost.peak_bytes)}
     return {
@@ -50,14 +45,14 @@ def final_values(result: RunResult) -> dict[str, float]:
 
 
 def settings(spec: RunSpec) -> dict[str, str | int | float]:
-    """What tells a run from the others of its sweep, and what they have in common."""
+    """The settings of a run, those it shares with its sweep included."""
     names = ("model", "strategy", "learning_rate", "seed", "role", "epochs", "batch_size", "max_length")
     return {"task": spec.task.name, **{name: getattr(spec, name) for name in names}}
 
 
 @final
-class TensorBoard:
-    """Event files below `<out>/tensorboard`, a folder a run."""
+class TensorBoard(Listener):
+    """Event files below `<out>/tensorboard`, one folder per run."""
 
     def __init__(self, out: Path) -> None:
         try:
@@ -69,8 +64,8 @@ class TensorBoard:
         self._folder = out / "tensorboard"
         self._event, self._summary, self._writer = Event, Summary, EventFileWriter
 
-    def log(self, result: RunResult) -> None:
-        """Its epochs, and what it came to."""
+    def finished(self, result: RunResult) -> None:
+        """Logs the epochs and the result."""
         writer = self._writer(str(self._folder / run_name(result.spec).replace(", ", "_").replace(" ", "-")))
         try:
             for step, values in _steps(result):
@@ -81,8 +76,8 @@ class TensorBoard:
 
 
 @final
-class Mlflow:
-    """An experiment named after the out folder; at $MLFLOW_TRACKING_URI, else in files below `<out>/mlruns`."""
+class Mlflow(Listener):
+    """An experiment named after the output folder: at $MLFLOW_TRACKING_URI, else in files below `<out>/mlruns`."""
 
     def __init__(self, out: Path) -> None:
         try:
@@ -91,7 +86,7 @@ class Mlflow:
             raise MissingExtraError("mlflow", "mlflow") from error
         place = os.environ.get("MLFLOW_TRACKING_URI")
         if not place:
-            # mlflow 3 wants a database, or to be told that files are meant.
+            # mlflow 3 expects a database unless this variable allows files.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             place = (out.absolute() / "mlruns").as_uri()
         self._client = MlflowClient(tracking_uri=place)
@@ -99,8 +94,8 @@ class Mlflow:
         known = self._client.get_experiment_by_name(name)
         self._experiment = self._client.create_experiment(name) if known is None else known.experiment_id
 
-    def log(self, result: RunResult) -> None:
-        """A run with its settings, epochs and what it came to."""
+    def finished(self, result: RunResult) -> None:
+        """Logs the settings, the epochs and the result."""
         run_id = self._client.create_run(self._experiment, run_name=run_name(result.spec)).info.run_id
         for name, value in settings(result.spec).items():
             self._client.log_param(run_id, name, value)
@@ -111,8 +106,8 @@ class Mlflow:
 
 
 @final
-class Wandb:
-    """Project `frostline`, grouped by the out folder; offline where $WANDB_MODE says so."""
+class Wandb(Listener):
+    """The project `frostline`, grouped by output folder; offline if $WANDB_MODE says so."""
 
     def __init__(self, out: Path) -> None:
         try:
@@ -121,8 +116,8 @@ class Wandb:
             raise MissingExtraError("wandb", "wandb") from error
         self._wandb, self._out = wandb, out
 
-    def log(self, result: RunResult) -> None:
-        """A run with its settings, epochs and what it came to."""
+    def finished(self, result: RunResult) -> None:
+        """Logs the settings, the epochs and the result."""
         run = self._wandb.init(
             project="frostline",
             group=self._out.name,
@@ -136,34 +131,34 @@ class Wandb:
         run.finish()
 
 
-TRACKERS: Mapping[str, Callable[[Path], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow, "wandb": Wandb}
+TRACKERS: Mapping[str, Callable[[Path], Listener]] = {"tensorboard": TensorBoard, "mlflow": Mlflow, "wandb": Wandb}
 
 
 @final
-class Tracking:
-    """Several trackers, told of each run; one that fails is left out from then on."""
+class Trackers(Listener):
+    """Several trackers by name; one that fails is left out from then on."""
 
-    def __init__(self, names: Sequence[str], out: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, names: Sequence[str], out: Path, say: Callable[[str], None]) -> None:
         makers = {name: TRACKERS[check_choice("tracker", name, TRACKERS)] for name in names}
         self._trackers = {name: make(out) for name, make in makers.items()}
-        self._tell = tell
+        self._say = say
 
-    def log(self, result: RunResult) -> None:
-        """A run is done."""
+    def finished(self, result: RunResult) -> None:
+        """Logs a run in every tracker."""
         for name, tracker in list(self._trackers.items()):
             try:
-                tracker.log(result)
+                tracker.finished(result)
             except Exception as error:  # noqa: BLE001 - a server that is down must not end a sweep
                 del self._trackers[name]
-                self._tell(f"{name} is not told of further runs: {one_line(error)}")
+                self._say(f"{name} gets no further runs: {one_line(error)}")
 
 
 def _steps(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
-    """What is logged after each epoch; with the last, what the run came to."""
+    """The values logged after each epoch; the last epoch includes the result."""
     for record in result.epochs:
         final = final_values(result) if record is result.epochs[-1] else {}
         yield record.epoch, epoch_values(record) | final
 
 
 def _ended(result: RunResult) -> float:
-    return datetime.fromisoformat(result.circumstances.at).timestamp()
+    return datetime.fromisoformat(result.environment.at).timestamp()

@@ -1,4 +1,4 @@
-"""Where and with what something is run: versions, hardware, command line. Imports no library to ask its version."""
+"""The environment of this process: versions, hardware, command line. Imports no library to ask its version."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from frostline.records.results import Circumstances
+from frostline.records.results import Environment
 
 _LIBRARIES = ("frostline", "torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy")
 
 
-def circumstances(device: str, command: tuple[str, ...] | None = None) -> Circumstances:
-    """What is true here and now."""
-    return Circumstances(
+def current_environment(device: str, command: tuple[str, ...] | None = None) -> Environment:
+    """The environment of this process now."""
+    return Environment(
         versions=versions(),
         hardware={**_hardware(), "device": device},
         command=tuple(sys.argv) if command is None else command,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from frostline.records.serial import Record
 from frostline.records.specs import Fit
@@ -11,10 +12,10 @@ from frostline.records.specs import Fit
 
 @dataclass(frozen=True, kw_only=True)
 class Phase(Record):
-    """A stretch of training with one set of trained parameters."""
+    """A stretch of training with one set of trained parameters; the epochs are shared evenly between phases."""
 
-    epochs: int | None
-    """how many epochs it lasts; None: an even share of the run's"""
+    _removed: ClassVar[frozenset[str]] = frozenset({"epochs"})
+
     cached_layers: int | None
     """the state after this many layers (0: after the embeddings) never changes in this phase; None: nothing holds"""
     trained: tuple[str, ...]
@@ -48,7 +49,7 @@ class Plan(Record):
         fit: Fit = "gradient",
     ) -> Plan:
         """A plan that trains one set of parameters from the first step to the last."""
-        phase = Phase(epochs=None, cached_layers=cached_layers, trained=trained)
+        phase = Phase(cached_layers=cached_layers, trained=trained)
         return cls(n_frozen=n_frozen, edits=edits, added=added, phases=(phase,), fit=fit)
 
     def phase_at(self, epoch: int, n_epochs: int) -> Phase:

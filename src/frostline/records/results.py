@@ -1,17 +1,17 @@
-"""What came of a run: finished, paused or crashed."""
+"""The outcome of a run: finished, paused or crashed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from frostline.records.plans import Plan
-from frostline.records.serial import Record, StoredArray, added_later
+from frostline.records.serial import Record, StoredArray, added_later, json_name, not_stored
 from frostline.records.specs import Pooling, RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord(Record):
-    """What one epoch gave."""
+    """The numbers of one epoch."""
 
     epoch: int
     """counted from 1"""
@@ -29,14 +29,14 @@ class EpochRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(Record):
-    """What one run took."""
+    """Time, memory and parameters of one run."""
 
     seconds: float
-    """training and evaluating, the prefix apart"""
+    """training and evaluating, without computing the prefix"""
     prefix_seconds: float
-    """computing what the frozen layers put out, in this run"""
+    """computing prefix states in this run"""
     peak_bytes: int | None
-    """peak private memory above the level before the model was loaded; None where the system does not tell"""
+    """peak private memory above the level before the model was loaded; None where the system does not report it"""
     cache_bytes: int
     """size of the prefix states this run read"""
     trained_parameters: int
@@ -47,19 +47,19 @@ class Cost(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions(Record):
-    """What the trained model said of every dev row."""
+    """The trained model's outputs for every dev row."""
 
     rows: StoredArray
     """row numbers in the source file (rows,)"""
     labels: StoredArray
-    """what was right (rows,): class numbers or values"""
+    """the true labels (rows,): class numbers or values"""
     outputs: StoredArray
     """the model's raw outputs (rows, classes), or (rows, 1) for regression"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circumstances(Record):
-    """Where and with what something was run."""
+class Environment(Record):
+    """Where a run happened: software versions, hardware, command line and time."""
 
     versions: dict[str, str]
     """versions of Python and the libraries that compute"""
@@ -73,12 +73,12 @@ class Circumstances(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Record):
-    """A linear fit to what one layer puts out."""
+    """A linear model fitted to the outputs of one layer."""
 
     depth: int
     """layers below (0: the embeddings)"""
     pooling: Pooling
-    """what was taken of a row's tokens; chosen on held-out rows"""
+    """how a row's tokens are pooled; chosen on held-out rows"""
     strength: float
     """of the L2 penalty (C of the logistic, alpha of the ridge regression); chosen on held-out rows"""
     held_out_score: float
@@ -92,11 +92,11 @@ class RunResult(Record):
     """A finished run, with everything later work needs."""
 
     spec: RunSpec
-    """what was asked"""
+    """the run that was asked for"""
     plan: Plan
-    """what was trained"""
+    """the plan that was trained"""
     epochs: tuple[EpochRecord, ...]
-    """one record an epoch"""
+    """one record per epoch"""
     score: float
     """the task's first metric on dev at the end of the last epoch"""
     metrics: dict[str, float]
@@ -116,17 +116,17 @@ class RunResult(Record):
     n_layers: int
     """layers of the model"""
     cost: Cost
-    """what it took"""
+    """time, memory and parameters"""
     notices: tuple[str, ...]
-    """what a careful person should know about the data"""
-    circumstances: Circumstances
+    """what the user should know about the data"""
+    environment: Environment = json_name("circumstances")
     """versions, hardware, command line, time"""
     probes: tuple[Probe, ...] = added_later(())
-    """of a fit to features, the best of every layer"""
+    """for a closed-form fit to features, the best probe of every layer"""
 
     @property
     def key(self) -> str:
-        """What the run is found by."""
+        """The key under which the store finds the run."""
         return self.spec.key
 
 
@@ -135,36 +135,26 @@ class Crash(Record):
     """A run that raised, or whose process died."""
 
     spec: RunSpec
-    """what was asked"""
+    """the run that was asked for"""
     error: str
     """one line: the exception, or how the process ended"""
     traceback: str
     """where it was raised; empty when the process died"""
-    circumstances: Circumstances
+    environment: Environment = json_name("circumstances")
     """versions, hardware, command line, time"""
 
     @property
     def key(self) -> str:
-        """What the run is found by."""
+        """The key under which the store finds the run."""
         return self.spec.key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leg(Record):
-    """A part of a run: from where it was paused, or from its start, to another place or to its end."""
-
-    checkpoint: str
-    """file that it goes on from, and is paused in"""
-    until: int | None = None
-    """pause after so many steps, counted from the first; None: go on to the end"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paused(Record):
-    """What a run had come to when it was paused."""
+class PausedRun(Record):
+    """A run that stopped on purpose after some steps and can go on."""
 
     spec: RunSpec
-    """what was asked"""
+    """the run that was asked for"""
     n_steps: int
     """steps done"""
     metrics: dict[str, float]
@@ -172,13 +162,15 @@ class Paused(Record):
     score: float
     """the task's first metric"""
     noise: float
-    """standard deviation of that score over other samples"""
+    """standard deviation of that score over other samples of dev"""
     loss: float
     """mean loss on the sample: cross-entropy, or the squared error of a regression"""
     seconds: float
     """training and evaluating so far"""
+    checkpoint: bytes | None = not_stored(None)
+    """what it goes on from; the store writes it to a file of its own"""
 
     @property
     def key(self) -> str:
-        """What the run is found by."""
+        """The key under which the store finds the run."""
         return self.spec.key

@@ -48,6 +48,11 @@ def json_name(name: str) -> Any:
     return field(metadata={"json_name": name})
 
 
+def not_stored(default: Any) -> Any:
+    """A field that lives in memory only: it is neither written as JSON nor part of a key."""
+    return field(default=default, repr=False, metadata={"is_stored": False})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """Base of all records."""
@@ -57,7 +62,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON data: nested records become objects, tuples become lists."""
-        return {_json_name(f): _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {_json_name(f): _to_json(getattr(self, f.name)) for f in _stored_fields(self)}
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -104,12 +109,16 @@ def request_fields(record: Record) -> dict[str, Any]:
 
 def _identifying(record: Record, is_kept: Callable[[dataclasses.Field[Any]], bool]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    for f in dataclasses.fields(record):
+    for f in _stored_fields(record):
         value = getattr(record, f.name)
         if not is_kept(f) or (f.metadata.get("is_later") and value == f.default):
             continue
         kept[_json_name(f)] = _identifying(value, is_kept) if isinstance(value, Record) else _to_json(value)
     return kept
+
+
+def _stored_fields(record: Record | type[Record]) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(record) if f.metadata.get("is_stored", True)]
 
 
 def _json_name(f: dataclasses.Field[Any]) -> str:
@@ -184,7 +193,7 @@ def _from_json(kind: Any, value: object, place: str) -> Any:
 def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
     _checked(isinstance(value, dict), value, "an object", place)
     given = typing.cast(dict[str, object], value)
-    fields = {_json_name(f): f for f in dataclasses.fields(kind)}
+    fields = {_json_name(f): f for f in _stored_fields(kind)}
     missing = [name for name, f in fields.items() if name not in given and not f.metadata.get("is_later")]
     unknown = set(given) - fields.keys() - kind._removed
     if missing or unknown:

@@ -32,8 +32,7 @@ from frostline.storage import atomic
 from frostline.strategies import parse
 from frostline.tasks import Rows, read_columns, read_objects
 from frostline.training.batches import encode
-from frostline.training.evaluate import predict
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
 from frostline.training.prefix import Split
 
 _MANIFEST = "frostline.json"
@@ -47,7 +46,7 @@ tags: [frostline]
 ---
 # {{ base }} on {{ r.spec.task.name }}
 
-Fine-tuned with frostline {{ r.circumstances.versions.frostline }}: \
+Fine-tuned with frostline {{ r.environment.versions.frostline }}: \
 `{{ r.spec.strategy }}` trained {{ "{:,}".format(r.cost.trained_parameters) }} of \
 {{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows ({{ r.spec.epochs }} epochs, \
 batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, seed {{ r.spec.seed }}).

@@ -1,4 +1,4 @@
-"""Writing a file or a folder whole or not at all."""
+"""Atomic writes: a file or folder appears whole or not at all, and a written file survives a power loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns a failure to write into one line that says what to do."""
+    """Turns a failed write into a UsageError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -25,12 +25,12 @@ def explained(what: str) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there was no space, or no more of it for us."""
+    """Whether the disk or the user's quota is full."""
     return error.errno in _FULL
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Puts the content at `path` in one step, over what was there; readers see the old file or the new one."""
+    """Writes a file in one step, over what was there; readers see the old file or the new one."""
     with explained(str(path)):
         temporary = _written_beside(path, content)
         try:
@@ -42,7 +42,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Puts the text at `path` in one step, unless a file is there already; says whether it did."""
+    """Writes a file in one step unless there is one already; returns whether it did."""
     with explained(str(path)):
         temporary = _written_beside(path, text)
         try:
@@ -57,10 +57,10 @@ def write_new(path: Path, text: str) -> bool:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder to be filled; it appears at `path` when the block ends well, unless one is there by then."""
+    """An empty folder to fill; it appears at `path` when the block succeeds, unless one is there by then."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as private:
-        unfinished = Path(private) / path.name  # the outer one is for our eyes only, and would stay so
+        unfinished = Path(private) / path.name  # the outer folder is private (0700), and would stay so
         unfinished.mkdir()
         yield unfinished
         try:
@@ -90,7 +90,7 @@ def _written_beside(path: Path, content: str | bytes) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Has what was written to a file, or the names in a folder, on the disk."""
+    """Flushes a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,9 @@
-"""Arrays on disk, found by key: written whole or not at all, checked when opened, bounded in size.
+"""The prefix cache: arrays on disk, found by key, written whole or not at all, checked when opened, limited in size.
 
-A shelf holds the arrays of one split of one model, one a depth, and has a lock that dies with its holder. Knows nothing
-of models; what the arrays are is `prefix`'s business. Nothing here is lost that could not be computed again.
+A shelf holds the arrays of one split of one model, one per depth. Its lock makes one process compute while the others
+wait, and dies with its holder. An array is filled in a hidden folder and renamed when it is complete. Any array can be
+removed at any time: a process that has it mapped keeps its pages, and it can be computed again. This module knows
+nothing about models; `training.prefix` decides what the arrays mean.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from frostline.records.serial import Record
 from frostline.storage import atomic
 
 FORMAT = 1
-"""Part of every shelf's key: raised when files of before can no longer be read."""
+"""Part of every shelf's key; raised when older files can no longer be read."""
 
 HEADER_BYTES = 128
-"""Of an array's file, before its numbers."""
+"""Size of the header of an array's file."""
 
 _STATES = "states.npy"
 _ROWS = "rows.npy"
@@ -40,7 +42,7 @@ _CHUNK = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Record):
-    """What one array of a shelf is."""
+    """The description of one array."""
 
     model: str
     """the pretrained model"""
@@ -49,9 +51,9 @@ class Entry(Record):
     split: str
     """train or dev"""
     depth: int
-    """layers below"""
+    """number of layers below"""
     dtype: str
-    """how a number is kept: fp32, fp16 or bf16"""
+    """number format: fp32, fp16 or bf16"""
     n_bytes: int = 0
     """size of the array's file"""
     checksum: int = 0
@@ -73,16 +75,16 @@ class Shelf:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """While this lasts no other process writes here; what a killed one left unfinished is cleared away."""
+        """Keeps other processes from writing here; removes what a killed process left unfinished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / _LOCK).open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for leftover in self.folder.glob(f"{_UNFINISHED}*"):
-                shutil.rmtree(leftover, ignore_errors=True)  # one that is being removed may go meanwhile
+                shutil.rmtree(leftover, ignore_errors=True)  # another process may be removing it too
             yield
 
     def entries(self) -> dict[int, Entry]:
-        """What is there, by depth, ascending; damaged descriptions are left out."""
+        """The arrays of this shelf by depth, ascending; damaged descriptions are left out."""
         found: dict[int, Entry] = {}
         for path in self.folder.glob(f"[0-9]*/{_ENTRY}"):
             with contextlib.suppress(DataError):
@@ -91,7 +93,7 @@ class Shelf:
         return dict(sorted(found.items()))
 
     def open(self, depth: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
-        """The array of a depth, mapped, and its row ids; None where there is none. A DataError where it is damaged."""
+        """The array of a depth, mapped, and its row ids; None if there is none, a DataError if it is damaged."""
         place = self._place(depth)
         if not place.is_dir():
             return None
@@ -110,7 +112,7 @@ class Shelf:
     def writing(
         self, entry: Entry, shape: tuple[int, int], dtype: np.dtype[Any], rows: NDArray[np.int64]
     ) -> Iterator[NDArray[Any]]:
-        """An array to be filled; it appears under its depth when the block ends well, and not at all otherwise."""
+        """An array to fill; it appears under its depth when the block succeeds, and not at all otherwise."""
         unfinished = self.folder / f"{_UNFINISHED}{entry.depth}"
         unfinished.mkdir()
         try:
@@ -130,14 +132,14 @@ class Shelf:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def remove(self, depth: int) -> None:
-        """Takes an array away; a process that has it mapped keeps what it mapped."""
+        """Removes an array; a process that has it mapped keeps its pages."""
         gone = self.folder / f"{_UNFINISHED}gone-{depth}-{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             self._place(depth).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
     def last_used(self, depth: int) -> float:
-        """When an array was last opened; 0 where it is gone."""
+        """When an array was last opened; 0 if it is gone."""
         place = self._place(depth)
         return place.stat().st_mtime if place.is_dir() else 0.0
 
@@ -147,20 +149,20 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Cache:
-    """All shelves of a folder."""
+    """All shelves of a cache folder."""
 
     folder: Path
 
     def shelf(self, key: str) -> Shelf:
-        """The shelf of that key, there or not."""
+        """The shelf of a key, whether it exists or not."""
         return Shelf(self.folder / "prefix" / key)
 
     def shelves(self) -> list[Shelf]:
-        """The shelves that are there."""
+        """The shelves that exist."""
         return [Shelf(path) for path in sorted((self.folder / "prefix").glob("*")) if path.is_dir()]
 
     def entries(self) -> list[Entry]:
-        """What all shelves hold."""
+        """The descriptions of all arrays."""
         found = [entry for shelf in self.shelves() for entry in shelf.entries().values()]
         return sorted(found, key=lambda entry: (entry.model, entry.task, entry.split, entry.depth))
 
@@ -169,9 +171,9 @@ class Cache:
         return sum(entry.n_bytes for entry in self.entries())
 
     def remove(self, name: str | None) -> int:
-        """Removes the arrays of a model or task, or all; the bytes that were freed.
+        """Removes the arrays of a model or task, or all; returns the freed bytes.
 
-        A UsageError where nothing is kept under the name.
+        A UsageError if there is nothing under the name.
         """
         known = sorted({known for entry in self.entries() for known in (entry.model, entry.task)})
         if name is not None and name not in known:
@@ -186,11 +188,11 @@ class Cache:
         return freed
 
     def make_room(self, shelf: Shelf, sizes: Mapping[int, int], most: int, of: Entry | None = None) -> bool:
-        """Removes arrays of other depths until arrays of these bytes, by depth, fit below `most`; says whether they do.
+        """Removes arrays of other depths until new arrays, sizes by depth, fit below `most`; returns whether they fit.
 
-        Those of the shelf itself go first: what was built from them is there, or about to be. Then the least recently
-        used. Whoever has a removed array mapped keeps what is mapped. What would not fit into an empty cache removes
-        nothing.
+        Arrays of the same shelf go first, because deeper ones were built from them already; then the least recently
+        used. A process that has a removed array mapped keeps its pages. If the new arrays would not fit into an empty
+        cache, nothing is removed.
         """
         needed = sum(n_bytes + HEADER_BYTES for n_bytes in sizes.values())
         if needed > most:
@@ -210,7 +212,7 @@ class Cache:
 
 
 def free_bytes(folder: Path) -> int:
-    """Space left where a folder is or will be."""
+    """Free space on the disk of a folder, which need not exist yet."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
@@ -223,7 +225,7 @@ def _read_entry(path: Path) -> Entry:
 
 
 def _claim_space(path: Path) -> None:
-    # A hole in a mapped file on a full disk ends in a signal, not in an error.
+    # Without this, writing to a mapped file on a full disk ends in a signal (SIGBUS), not in an error.
     with path.open("r+b") as stream:
         os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
 

@@ -34,10 +34,10 @@ class Gradual(Strategy):
     def plan(self, stack: Stack) -> Plan:
         """One phase a layer; where epochs are fewer, several layers join at once."""
         lower = [
-            Phase(epochs=None, cached_layers=n_frozen, trained=stack.parameters_above(n_frozen))
+            Phase(cached_layers=n_frozen, trained=stack.parameters_above(n_frozen))
             for n_frozen in range(stack.n_layers - 1, 0, -1)
         ]
-        whole = Phase(epochs=None, cached_layers=None, trained=stack.all_parameters)
+        whole = Phase(cached_layers=None, trained=stack.all_parameters)
         return Plan(n_frozen=None, phases=(*lower, whole))
 
     def may_keep(self, n_layers: int) -> bool:

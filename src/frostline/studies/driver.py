@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import Any, Generic, Self, final
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, check_between
-from frostline.execution.events import Listener, ProgressListener
+from frostline.execution.events import Listener
 from frostline.execution.executor import Executor, make_executor
+from frostline.execution.progress import ProgressListener
 from frostline.execution.sweep import Sweep, Wanted
-from frostline.execution.trackers import make_trackers
+from frostline.execution.trackers import Trackers
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.report.chapter import Chapter
 from frostline.report.formats.files import write_record, write_report
@@ -122,7 +123,7 @@ class Session:
         self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT
     ) -> tuple[ResolvedT, Results, frozenset[str]]:
         study.check(request)
-        trackers = make_trackers(self.options.trackers, self.options.out, self.progress.note)
+        trackers = Trackers(self.options.trackers, self.options.out, self.progress.note)
         _ = self.executor  # workers import their libraries while this process reads model and data
         resolved = study.resolve(request, self.resolver)
         self._write_settings(study, resolved)
@@ -130,10 +131,10 @@ class Session:
             self.progress.note(line)
         results, done = Results(), set[str]()
         page = LivePage(self.options.out, lambda: self._chapter(study, resolved, results, done), self.progress.note)
-        sweep = self.sweep((*trackers, _PageListener(page, done)), study.nearby(resolved))
-        for wanted in self._rounds(study, resolved, results, sweep):
-            for outcome in sweep.do(wanted, lambda: study.likely_runs(resolved, results)):
-                results.add(outcome)
+        with self.sweep((trackers, _PageListener(page, done)), study.nearby(resolved)) as sweep:
+            for wanted in self._rounds(study, resolved, results, sweep):
+                for outcome in sweep.do(wanted, lambda: study.likely_runs(resolved, results)):
+                    results.add(outcome)
         if not study.is_showable(resolved, results):
             raise AllCrashedError(f"every run that the {study.name} needs crashed; the first: {sweep.crashes[0].error}")
         return resolved, results, frozenset(done)

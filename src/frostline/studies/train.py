@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from frostline.errors import UsageError, check_between
-from frostline.execution.events import ProgressListener, label
+from frostline.execution.progress import ProgressListener, label
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
@@ -77,11 +77,12 @@ def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> fl
     if finished:
         found = [store.get(spec.key) for spec in max(finished, key=len)]
         return best_rate([result for result in found if result is not None])
-    programme, results, sweep = Programme(resolved, {"it": strategy}), Results(), session.sweep()
+    programme, results = Programme(resolved, {"it": strategy}), Results()
     specs = flat(programme.searches)
-    sweep.plan(specs)
-    for outcome in sweep.do([Wanted(spec) for spec in specs]):
-        results.add(outcome)
+    with session.sweep() as sweep:
+        sweep.plan(specs)
+        for outcome in sweep.do([Wanted(spec) for spec in specs]):
+            results.add(outcome)
     for message in rate_messages(programme, results):
         session.progress.note(message)
     chosen = programme.rates(results)

@@ -21,8 +21,7 @@ from frostline.records.specs import RunSpec
 from frostline.saving.save import load_saved, read_manifest, save_model
 from frostline.strategies import parse
 from frostline.testing.models import Family, make_model, make_spec, make_task
-from frostline.training.evaluate import predict
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
 from frostline.training.run import Runner
 
 N_LAYERS = 4

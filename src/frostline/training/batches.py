@@ -21,8 +21,8 @@ from frostline.records.keys import derived_seed
 from frostline.tasks import Labels, Rows
 
 EVALUATION_TOKENS = 1024
-"""Tokens of a batch that trains nothing (prefix, dev), padding included: long rows take no more memory than short ones.
-Fixed, because the batch shape moves the last bits."""
+"""Tokens, padding included, of a batch in evaluation (prefix, dev): long rows take no more memory than short ones.
+Fixed, because the batch shape changes the last bits."""
 
 
 _TOKENISED_AT_ONCE = 1000
@@ -30,14 +30,14 @@ _TOKENISED_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Padding:
-    """What a tokenizer fills up the rows of a batch with."""
+    """The tokens a tokenizer pads rows with."""
 
     token: int
     token_type: int
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Padding:
-        """The tokenizer's own."""
+        """The padding of a tokenizer."""
         return cls(int(tokenizer.pad_token_id), int(tokenizer.pad_token_type_id))
 
 
@@ -52,16 +52,16 @@ class Encoded:
     tokens: NDArray[np.int64]
     """(all tokens,)"""
     token_types: NDArray[np.int64] | None
-    """(all tokens,) where the model wants them"""
+    """(all tokens,) if the model uses them"""
     offsets: NDArray[np.int64]
-    """(rows + 1,) where each row begins"""
+    """(rows + 1,) start of each row"""
     padding: Padding
     n_cut: int
     """texts cut at the length limit"""
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(rows,) tokens of each row."""
+        """(rows,) number of tokens of each row."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Encoded:
 
     @functools.cached_property
     def key(self) -> str:
-        """What identifies these tokens, row by row."""
+        """A key of these tokens, row by row."""
         digest = hashlib.sha256()
         for array in (self.row_ids, self.offsets, self.tokens, self.token_types):
             digest.update(b"none" if array is None else array.tobytes())
@@ -81,11 +81,11 @@ class Batch:
     """Some rows of a split, un-padded, one after another."""
 
     positions: NDArray[np.int64]
-    """(batch,) where the rows stand in the split"""
+    """(batch,) positions of the rows in the split"""
     tokens: Tensor
     """(all tokens,)"""
     token_types: Tensor | None
-    """(all tokens,) where the model wants them"""
+    """(all tokens,) if the model uses them"""
     mask: Tensor
     """(batch, tokens), true where a padded batch has a token"""
     labels: Tensor
@@ -93,14 +93,14 @@ class Batch:
     padding: Padding
 
     def padded_inputs(self) -> dict[str, Tensor]:
-        """What a model is called with, each (batch, tokens)."""
+        """The model's inputs, each (batch, tokens)."""
         inputs = {"input_ids": self.padded(self.tokens, self.padding.token), "attention_mask": self.mask.long()}
         if self.token_types is not None:
             inputs["token_type_ids"] = self.padded(self.token_types, self.padding.token_type)
         return inputs
 
     def packed_inputs(self, first_position: int) -> dict[str, Tensor]:
-        """What a model is called with to see the rows as one, each (1, all tokens)."""
+        """The model's inputs with all rows joined into one, each (1, all tokens)."""
         inputs = {"input_ids": self.tokens[None], "position_ids": self.places[None] + first_position}
         if self.token_types is not None:
             inputs["token_type_ids"] = self.token_types[None]
@@ -114,13 +114,13 @@ class Batch:
 
     @property
     def places(self) -> Tensor:
-        """(all tokens,) place of each token in its row, from 0."""
+        """(all tokens,) position of each token in its row, from 0."""
         columns = self.mask.cumsum(1) - 1
         return columns[self.mask]
 
     @property
     def ends(self) -> tuple[Tensor, Tensor]:
-        """(batch,) each: where the first and the last token of each row are among all tokens."""
+        """(batch,) each: positions of the first and the last token of each row among all tokens."""
         after = self.mask.sum(1).cumsum(0)
         return torch.cat([after.new_zeros(1), after[:-1]]), after - 1
 
@@ -130,7 +130,7 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
     texts, pairs = rows.texts, rows.pairs
     if pairs is not None and pair_joiner is not None:
         texts, pairs = [f"{a}{pair_joiner}{b}" for a, b in zip(texts, pairs, strict=True)], None
-    # Some at a time: what a tokenizer answers takes many times the room of the tokens.
+    # In chunks: a tokenizer's output takes many times the memory of the tokens.
     starts = range(0, len(texts), _TOKENISED_AT_ONCE)
     parts = [
         _tokenised(tokenizer, texts[some], None if pairs is None else pairs[some], max_length)
@@ -164,7 +164,7 @@ def _tokenised(
     long = [row for row, tokens in enumerate(encoded["input_ids"]) if len(tokens) > max_length]
     cut = _cut(tokenizer, texts, pairs, long, max_length)
     padding = Padding.of(tokenizer)
-    # Without special tokens an empty text has no token at all, and no state of its own that a head could read.
+    # Without special tokens an empty text has no token, and no state that a head could read.
     lists = [cut["input_ids"].get(row, tokens) or [padding.token] for row, tokens in enumerate(encoded["input_ids"])]
     types = [
         cut["token_type_ids"].get(row, kinds) or [padding.token_type]
@@ -177,7 +177,7 @@ def _tokenised(
 def _cut(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, rows: list[int], max_length: int
 ) -> dict[str, dict[int, list[int]]]:
-    """What the tokenizer leaves of the texts in these rows: tokens, and token types where it gives them, by row."""
+    """The tokens of each row, and token types if the tokenizer gives them."""
     if not rows:
         return {"input_ids": {}, "token_type_ids": {}}
     some, seconds = [texts[row] for row in rows], None if pairs is None else [pairs[row] for row in rows]
@@ -191,23 +191,23 @@ def _cut(
 def training_batches(
     encoded: Encoded, batch_size: int, *, seed: int, epoch: int, positions: NDArray[np.int64] | None = None
 ) -> Iterator[Batch]:
-    """All rows (or those at `positions`) once, in batches drawn from seed and epoch; within one, short rows first."""
+    """All rows (or those at `positions`) once, in random batches from seed and epoch; each has short rows first."""
     chosen = np.arange(len(encoded)) if positions is None else positions
     order = chosen[np.random.default_rng(derived_seed(seed, f"epoch {epoch}")).permutation(len(chosen))]
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        # A batch's mean does not depend on their order, and rows of like length attend together.
+        # The order within a batch does not change its mean loss; rows of similar length are attended to together.
         yield make_batch(encoded, rows[np.argsort(encoded.lengths[rows], kind="stable")])
 
 
 def evaluation_batches(encoded: Encoded, positions: NDArray[np.int64] | None = None) -> Iterator[Batch]:
-    """All rows once (or those at `positions`), short ones first: the same layout every time."""
+    """All rows (or those at `positions`) once, short ones first, always in the same layout."""
     chosen = np.arange(len(encoded)) if positions is None else positions
     order = chosen[np.lexsort((chosen, encoded.lengths[chosen]))]
     start = 0
     while start < len(order):
         lengths = encoded.lengths[order[start : start + EVALUATION_TOKENS]]
-        # Rows get no shorter: as many as fit when each is as long as the last of them, but one at least.
+        # Lengths ascend: take as many rows as fit if each were as long as the last one, but at least one.
         n_rows = max(1, int(np.sum(np.arange(1, len(lengths) + 1) * lengths <= EVALUATION_TOKENS)))
         yield make_batch(encoded, order[start : start + n_rows])
         start += n_rows
@@ -228,7 +228,7 @@ def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:
 
 
 def token_positions(offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the tokens of these rows stand in an un-padded array, row after row."""
+    """Positions of the tokens of these rows in an un-padded array, row after row."""
     spans = [np.arange(offsets[row], offsets[row + 1]) for row in positions]
     return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
 

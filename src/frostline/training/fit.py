@@ -1,7 +1,7 @@
-"""Fits in one go: a regularised linear model on what a layer puts out, where the loop has nothing to descend.
+"""Closed-form fits: a regularised linear model on the pooled outputs of a layer, without the training loop.
 
-Layer, pooling and strength are chosen on rows held out of train, by score, and within noise of the best by loss; what
-was chosen is then fitted to all of train.
+Layer, pooling and strength are chosen on rows held out of train: the best score, and among those within noise of it
+the lowest loss. The chosen model is then fitted to all of train.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRENGTHS: dict[Kind, tuple[float, ...]] = {
 """C of the logistic regression, alpha of the ridge regression; features are scaled to unit variance first."""
 _MOST_STEPS = 1000
 _UNSEEN = 30.0
-"""How far below all others the output of a class lies that is not among the rows a model was fitted to."""
+"""A class without rows in the fit gets an output this far below all others."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class Linear:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit came to."""
+    """The outcome of a fit."""
 
     probes: tuple[Probe, ...]
-    """the best of every layer"""
+    """the best probe of every layer"""
     chosen: Probe
-    """the best of all on the held-out rows"""
+    """the best probe of all on the held-out rows"""
     model: Linear
-    """that one, fitted to all of train"""
+    """the chosen probe, fitted to all of train"""
 
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A fit to a part of train, and what it makes of the held-out rows."""
+    """A fit to a part of train, with its outputs for the held-out rows."""
 
     probe: Probe
     loss: float
@@ -73,7 +73,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class Fit:
-    """What is fitted: the pooled states and labels of train, and those of dev that it is scored on."""
+    """A fit to be done: pooled states and labels of train, and those of dev for scoring."""
 
     kind: Kind
     metric: str
@@ -87,8 +87,8 @@ class Fit:
     threads: int
 
     def run(self) -> Fitted:
-        """Chooses and fits."""
-        with threadpool_limits(self.threads):  # of the linear algebra: its bits depend on them
+        """Chooses layer, pooling and strength, and fits."""
+        with threadpool_limits(self.threads):  # the bits of linear algebra depend on them
             kept, held = tasks.hold_out(self.train_labels, self.kind, self.seed)
             labels, depths = self.train_labels[held], range(self.train.shape[1])
             best = [_best(list(self._tried(depth, kept, held)), self.metric, labels) for depth in depths]
@@ -98,11 +98,11 @@ class Fit:
         return Fitted(tuple(probes), probes[at], models[at])
 
     def outputs(self, fitted: Fitted, features: Pooled) -> NDArray[np.float32]:
-        """What the chosen model makes of pooled states, (rows, outputs)."""
+        """The outputs of the chosen model for pooled states, (rows, outputs)."""
         return fitted.model.outputs(features[:, fitted.chosen.depth, POOLINGS.index(fitted.chosen.pooling)])
 
     def _tried(self, depth: int, kept: NDArray[np.int64], held: NDArray[np.int64]) -> Iterator[_Tried]:
-        """Every pooling and strength of a layer, with what it makes of the held-out rows."""
+        """Every pooling and strength of a layer, with its outputs for the held-out rows."""
         for pooling, strength in itertools.product(POOLINGS, STRENGTHS[self.kind]):
             features = self.train[:, depth, POOLINGS.index(pooling)]
             model = fit_linear(features[kept], self.train_labels[kept], self.kind, strength, self.n_outputs)
@@ -121,7 +121,7 @@ class Fit:
 
 
 def _best(tried: Sequence[_Tried], metric: str, labels: Labels) -> _Tried:
-    """That of the best held-out score; of those within noise of it, that of the lowest loss."""
+    """The fit with the lowest loss among those whose held-out score is within noise of the best."""
     best = max(tried, key=lambda one: one.probe.held_out_score)
     noise = math.sqrt(row_variance(metric, labels, [best.outputs]))
     leading = [one for one in tried if one.probe.held_out_score >= best.probe.held_out_score - noise]
@@ -139,13 +139,13 @@ def fit_linear(features: NDArray[Any], labels: Labels, kind: Kind, strength: flo
     if kind == "regression":
         ridge = Ridge(alpha=strength).fit(scaled, labels)
         weight, bias = np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)
-    elif len(np.unique(labels)) == 1:  # nothing to tell apart
+    elif len(np.unique(labels)) == 1:  # one class only: nothing to separate
         classes = np.unique(labels)
         weight, bias = _for_classes(np.zeros((1, features.shape[1])), np.zeros(1), classes, n_outputs)
     else:
         logistic = LogisticRegression(C=strength, max_iter=_MOST_STEPS)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty's last digits are not worth more steps
+            warnings.simplefilter("ignore", ConvergenceWarning)  # more steps would only change the last digits
             logistic.fit(scaled, labels)
         weight, bias = _for_classes(logistic.coef_, logistic.intercept_, logistic.classes_, n_outputs)
     weight = weight / scaler.scale_
@@ -155,7 +155,7 @@ def fit_linear(features: NDArray[Any], labels: Labels, kind: Kind, strength: flo
 def _for_classes(
     weight: NDArray[np.float64], bias: NDArray[np.float64], classes: NDArray[Any], n_outputs: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """An output for each class: of two, scikit-learn gives the difference; of one that it never saw, none."""
+    """One output per class: for two classes scikit-learn gives their difference, for a class without rows nothing."""
     if len(classes) == 2:
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     whole = np.zeros((n_outputs, weight.shape[1])), np.full(n_outputs, bias.min() - _UNSEEN)

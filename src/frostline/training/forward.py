@@ -1,4 +1,7 @@
-"""Runs a stack from any depth up, packed or padded: from states that were kept, or computed on the spot."""
+"""The forward pass of training and evaluation: a stack run from any depth up, on packed or padded batches.
+
+The state it starts from is read from the prefix cache, or computed on the spot.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,35 @@ import contextlib
 import functools
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from frostline.errors import FrostlineError
 from frostline.model.added.readers import Reader
 from frostline.model.packing import Packing, packed
 from frostline.model.stack import Stack
 from frostline.records.specs import Layout
-from frostline.training.batches import Batch
+from frostline.training.batches import Batch, evaluation_batches
 from frostline.training.prefix import Split, States, tokens_read
 
 
 @dataclass(frozen=True)
 class Forward:
-    """How logits come out of a batch, in training and in evaluation alike.
+    """Computes the logits of a batch, in training and in evaluation alike.
 
-    With `depth` the layers up to it are left out of the gradient: their output is read from the split where it keeps
-    states, else computed on the spot. Nothing else differs between the two, dropout draws included.
+    With `depth`, the layers up to it get no gradient: their output is read from the split's cached states, or else
+    computed on the spot. Nothing else differs between the two, dropout draws included.
     """
 
     stack: Stack
     depth: int | None = None
-    """layers that are not part of the training pass; None: the whole model is"""
+    """number of layers below the training pass; None: the whole model is part of it"""
     layout: Layout = "padded"
-    """packed, varlen: the rows of a batch go through the layers as one row"""
+    """packed, varlen: the layers see the rows of a batch as one long row"""
     autocast: bool = False
-    """bf16 where the device can"""
+    """use bf16 where the device supports it"""
 
     @functools.cached_property
     def _device(self) -> torch.device:
@@ -50,12 +56,12 @@ class Forward:
         return torch.autocast(self._device.type, dtype=torch.bfloat16) if self.autocast else contextlib.nullcontext()
 
     def _from_one_token(self, batch: Batch, split: Split, states: States) -> Tensor:
-        """The logits where nothing but the head is left, and the one token of each row that it reads was kept."""
+        """The logits where only the head is left and the cache holds the one token per row that it reads."""
         tokens = batch.tokens[tokens_read(self.stack, batch)].to(self._device)
         return self._head_of_one(tokens, states.of(batch, split.encoded).to(self._device))
 
     def _read(self, reader: Reader, batch: Batch, split: Split) -> Tensor:
-        """The logits of a head that reads the states of chosen layers."""
+        """The logits of a head that reads the states of several layers."""
         if split.read:
             states = [batch.padded(kept.of(batch, split.encoded)).to(self._device) for kept in split.read]
         else:
@@ -69,7 +75,8 @@ class Forward:
         start = self._padded_start(batch, split, inputs)
         if stack.head_reads == "all":
             return self._whole(start, inputs)
-        # Told by the mask: a head that looks for the pad token takes an end token that serves as one for padding.
+        # Positions come from the mask. A head that looks for the pad token would take an end token that also serves
+        # as the pad token for padding.
         return self._head(batch, self._top(start, inputs)[batch.mask.to(self._device)])
 
     def _packed(self, batch: Batch, split: Split) -> Tensor:
@@ -84,7 +91,7 @@ class Forward:
                 return self._whole(start, inputs)
 
     def _padded_start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
-        """The state the training pass starts from (batch, tokens, width), 0 where there is padding."""
+        """The state the training pass starts from (batch, tokens, width), 0 at padding."""
         if self.depth is None:
             return None
         if split.states is not None:
@@ -92,7 +99,7 @@ class Forward:
         return self.stack.frozen_state_at(self.depth, inputs) * batch.mask.to(self._device)[..., None]
 
     def _start(self, batch: Batch, split: Split, inputs: dict[str, Tensor]) -> Tensor | None:
-        """The state the training pass starts from (1, all tokens, width); None where it starts from the tokens."""
+        """The state the training pass starts from (1, all tokens, width); None: it starts from the tokens."""
         if self.depth is None:
             return None
         if split.states is not None:
@@ -100,7 +107,7 @@ class Forward:
         return self.stack.frozen_state_at(self.depth, inputs)
 
     def _whole(self, start: Tensor | None, inputs: dict[str, Tensor]) -> Tensor:
-        """The logits as the model's own head reads them."""
+        """The logits from the model's own head, which reads all tokens."""
         if start is None or self.depth is None:
             return self.stack.logits(inputs)
         return self.stack.logits_from(self.depth, start, inputs)
@@ -121,8 +128,28 @@ class Forward:
 
     def _head_of_one(self, tokens: Tensor, state: Tensor) -> Tensor:
         """The logits from the one token of each row that the head reads, (batch,) and (batch, width)."""
-        # No mask: there is nothing to leave out, and a model makes much of one.
+        # No mask: there is nothing to mask, and building one costs time in many models.
         return self.stack.logits_from(self.stack.n_layers, state[:, None], {"input_ids": tokens[:, None]})
 
     def _moved(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.to(self._device) for name, tensor in inputs.items()}
+
+
+def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
+    """The model's raw outputs (rows, classes) for every row of a split, in the split's order.
+
+    Leaves the model in evaluation mode.
+    """
+    positions = split.positions
+    forward.stack.eval()
+    found: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+    with torch.no_grad():
+        for batch in evaluation_batches(split.encoded, positions):
+            found.append((batch.positions, forward.logits(batch, split).cpu().numpy()))
+    # Batches are sorted by length: put the rows back into the order of `positions`.
+    order = np.concatenate([rows for rows, _ in found])
+    by_position = np.concatenate([outputs for _, outputs in found])[np.argsort(order)]
+    outputs = by_position[np.argsort(np.argsort(positions))]
+    if not np.isfinite(outputs).all():
+        raise FrostlineError("the model's outputs are not finite; try a lower learning rate")
+    return outputs

@@ -1,4 +1,9 @@
-"""**The** loop: every strategy trains here and nowhere else."""
+"""**The** training loop: every strategy trains here and nowhere else.
+
+A run may pause after any step and go on later, in another process, to the same bits. A `Checkpoint` therefore holds
+everything the next step depends on: weights, optimizer state, the random generator that dropout draws from, and the
+losses of the unfinished epoch. The batches of an epoch follow from a seed, so their position is the number of losses.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +23,28 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
+from frostline.kinds import metrics
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
+from frostline.tasks import Labels
 from frostline.training.batches import Batch, training_batches
-from frostline.training.evaluate import predict, scores
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
 from frostline.training.prefix import Split
 
 
 class DivergedError(FrostlineError):
-    """The training loss is no longer a number."""
+    """The training loss is not finite."""
 
     exit_code = EXIT_CRASHED_RUNS
 
 
 DEV_SAMPLE = 300
-"""Rows of the fixed sample of dev that a paused run is scored on."""
+"""Size of the fixed dev sample that a paused run is scored on."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop works on."""
+    """What the loop trains, on which rows, and who hears about each epoch."""
 
     spec: RunSpec
     forward: Forward
@@ -50,40 +56,45 @@ class Training:
 
     @property
     def dev_sample(self) -> Split:
-        """What a run is scored on where it pauses: scoring all of dev would take longer than the steps between."""
+        """The rows a paused run is scored on: scoring all of dev would take longer than the steps between pauses."""
         return self.dev.sample("dev sample", DEV_SAMPLE)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What came out of the loop."""
+    """The outcome of training to the end."""
 
     epochs: list[EpochRecord]
     outputs: NDArray[np.float32]
     """the model's outputs for dev after the last epoch (rows, classes)"""
     train_outputs: NDArray[np.float32] | None = None
-    """those for all training rows, where they are known"""
+    """outputs for all training rows, where a closed-form fit has them anyway"""
     probes: tuple[Probe, ...] = ()
-    """of a fit, the best of every layer"""
+    """for a closed-form fit, the best probe of every layer"""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A paused run, with all that it takes to go on to the same bits."""
+    """Everything a paused run needs to go on to the same bits."""
 
     n_steps: int
     """steps done"""
     epochs: list[dict[str, Any]]
-    """records of the epochs that have ended"""
+    """records of the finished epochs, as JSON"""
     losses: list[tuple[float, int]]
-    """mean loss and rows of each step of the epoch under way"""
+    """mean loss and number of rows of each step of the unfinished epoch"""
     seconds: float
-    """spent on that epoch so far"""
+    """spent on the unfinished epoch so far"""
     weights: list[Tensor]
-    """what trains, in the model's order"""
+    """all parameters that trained so far, in the optimizer's order"""
     optimizer: dict[str, Any]
     generator: Tensor
-    """state of the random numbers that dropout draws"""
+    """state of the random generator that dropout draws from"""
+
+    @property
+    def epoch(self) -> int:
+        """The unfinished epoch, counted from 1; a pause after its last step comes before it is scored."""
+        return len(self.epochs) + 1
 
     @property
     def all_seconds(self) -> float:
@@ -92,33 +103,33 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Halted:
-    """What came out of a loop that paused."""
+class PausedTraining:
+    """The outcome of training up to a pause."""
 
     checkpoint: Checkpoint
     outputs: NDArray[np.float32]
-    """the model's outputs for the sample of dev at that moment"""
+    """the model's outputs for the dev sample at that moment"""
 
 
 def train(
-    training: Training, descent: Descent, n_epochs: int, *, start: Checkpoint | None = None, until: int | None = None
-) -> Trained | Halted:
-    """Goes down for some epochs, and scores dev after each.
+    training: Training, descent: Descent, last_epoch: int, *, start: Checkpoint | None = None, until: int | None = None
+) -> NDArray[np.float32] | PausedTraining:
+    """Trains up to an epoch and scores dev after each; returns the last dev outputs, or the pause.
 
     Args:
-        training: what is trained on what.
-        descent: the way so far; it goes on from there.
-        n_epochs: up to which epoch, counted from the first.
-        start: where a paused descent goes on from.
-        until: pause after so many steps, counted from the first; None: train to the end.
+        training: what trains, on which rows.
+        descent: the optimizer; it goes on from its last step and keeps the epoch records.
+        last_epoch: the last epoch to train, counted from 1 over the whole run.
+        start: a checkpoint whose unfinished epoch is at most `last_epoch`.
+        until: pause after this many steps, counted over the whole run; None: do not pause.
     """
     spec, stack = training.spec, training.forward.stack
-    epochs = [EpochRecord.from_json(record) for record in start.epochs] if start else []
     losses: list[tuple[Tensor | float, int]] = list(start.losses) if start else []
     spent = start.seconds if start else 0.0
+    outputs: NDArray[np.float32] | None = None
     if start:
         descent.resume(start)
-    for epoch in range(descent.n_epochs + 1, n_epochs + 1):
+    for epoch in range(len(descent.epochs) + 1, last_epoch + 1):
         began = time.perf_counter() - spent
         stack.train(frozen_dropout=spec.frozen_dropout)
         for batch in itertools.islice(descent.batches(epoch), len(losses), None):
@@ -126,8 +137,8 @@ def train(
                 break
             losses.append((descent.step(batch), len(batch.positions)))
         if descent.n_done == until:  # before the epoch is scored, if this was its last step
-            checkpoint = descent.checkpoint(epochs, losses, time.perf_counter() - began)
-            return Halted(checkpoint, predict(training.forward, training.dev_sample))
+            checkpoint = descent.checkpoint(losses, time.perf_counter() - began)
+            return PausedTraining(checkpoint, predict(training.forward, training.dev_sample))
         mean_loss = _mean_loss(losses, epoch)
         outputs = predict(training.forward, training.dev)
         record = EpochRecord(
@@ -139,14 +150,19 @@ def train(
             seconds=time.perf_counter() - began,
         )
         training.on_epoch(record)
-        descent.n_epochs = epoch
-        epochs.append(record)
+        descent.epochs.append(record)
         losses, spent = [], 0.0
-    return Trained(epochs, outputs)
+    assert outputs is not None, "there is at least one epoch to train"
+    return outputs
+
+
+def scores(names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
+    """Each named metric of these outputs."""
+    return {name: metrics.evaluate(name, labels, outputs) for name in names}
 
 
 class Descent:
-    """The optimizer's way down: one step a batch, over parameters that may train, at a rate that rises and falls."""
+    """The optimizer with its schedule: one step per batch; the learning rate rises, then falls."""
 
     def __init__(self, training: Training) -> None:
         spec = training.spec
@@ -154,27 +170,32 @@ class Descent:
         self._n_steps = spec.epochs * math.ceil(len(training.train) / spec.batch_size)
         self.n_done = 0
         """steps so far"""
-        self.n_epochs = 0
-        """epochs so far"""
+        self.epochs: list[EpochRecord] = []
+        """records of the finished epochs"""
         self._parameters = _trainable(training)
         self._optimizer = _optimizer(spec, self._parameters)
 
     def go_on_with(self, training: Training) -> None:
-        """Takes up what trains from here on; what trained before keeps its moments."""
+        """Moves to the next phase: its parameters train from here on; those that trained before keep their moments."""
         self._training = training
         self._parameters = _trainable(training)
-        known = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        known = {id(parameter) for parameter in self._all_parameters}
         if new := [parameter for parameter in self._parameters if id(parameter) not in known]:
             self._optimizer.add_param_group({"params": new})
 
     @property
+    def _all_parameters(self) -> list[torch.nn.Parameter]:
+        """All parameters that trained in this phase or an earlier one, in the optimizer's order."""
+        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+
+    @property
     def rate(self) -> float:
-        """The rate of the next step."""
+        """The learning rate of the next step."""
         spec = self._training.spec
         return spec.learning_rate * _rate_share(self.n_done, self._n_steps, spec.warmup_share)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """An epoch's batches."""
+        """The batches of an epoch."""
         training = self._training
         split, size = training.train, training.spec.batch_size
         return training_batches(split.encoded, size, seed=training.order_seed, epoch=epoch, positions=split.positions)
@@ -194,34 +215,33 @@ class Descent:
         return loss.detach()
 
     def _clip(self, most: float) -> None:
-        """As the library clips; gradients that are short enough are not multiplied by 1."""
+        """Clips the gradient norm as torch does, but does not multiply short gradients by 1."""
         norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         is_long = float(norm) > most - 1e-6
         if isinstance(self._optimizer, AdamW):
-            # Done while it reads them: a pass over all gradients less.
+            # The fused optimizer scales gradients while it reads them, which saves one pass over all of them.
             self._optimizer.grad_scale = (norm + 1e-6) / most if is_long else None  # type: ignore[attr-defined]
         elif is_long:
             clip_grads_with_norm_(self._parameters, most, norm)
 
-    def checkpoint(
-        self, epochs: Sequence[EpochRecord], losses: Sequence[tuple[Tensor | float, int]], seconds: float
-    ) -> Checkpoint:
-        """Where the descent is, with what the loop knows of the epochs."""
+    def checkpoint(self, losses: Sequence[tuple[Tensor | float, int]], seconds: float) -> Checkpoint:
+        """The state after the last step, with the losses and the time of the unfinished epoch."""
         return Checkpoint(
             n_steps=self.n_done,
-            epochs=[record.to_json() for record in epochs],
+            epochs=[record.to_json() for record in self.epochs],
             losses=[(float(loss), n_rows) for loss, n_rows in losses],
             seconds=seconds,
-            weights=[parameter.detach().cpu() for parameter in self._parameters],
+            weights=[parameter.detach().cpu() for parameter in self._all_parameters],
             optimizer=self._optimizer.state_dict(),
             generator=_generator_state(self._parameters[0].device),
         )
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Puts everything to where it was."""
-        self.n_done, self.n_epochs = checkpoint.n_steps, len(checkpoint.epochs)
+        """Restores a checkpoint. All phases up to the checkpoint's must have been entered, in order."""
+        self.n_done = checkpoint.n_steps
+        self.epochs = [EpochRecord.from_json(record) for record in checkpoint.epochs]
         with torch.no_grad():
-            for parameter, weight in zip(self._parameters, checkpoint.weights, strict=True):
+            for parameter, weight in zip(self._all_parameters, checkpoint.weights, strict=True):
                 parameter.copy_(weight)
         self._optimizer.load_state_dict(checkpoint.optimizer)
         _set_generator_state(self._parameters[0].device, checkpoint.generator)
@@ -255,14 +275,14 @@ def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.dtype == torch.int64:
         return functional.cross_entropy(logits, labels.to(logits.device))
     if logits.shape != (len(labels), 1):
-        raise FrostlineError(f"regression wants one output a row; the model gives {tuple(logits.shape)}")
+        raise FrostlineError(f"regression needs one output per row; the model gives {tuple(logits.shape)}")
     return functional.mse_loss(logits[:, 0], labels.to(logits.dtype).to(logits.device))
 
 
 def _optimizer(spec: RunSpec, parameters: list[torch.nn.Parameter]) -> Optimizer:
     if spec.optimizer == "sgd":
         return SGD(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
-    # Fused: one pass over memory; the plain one takes a quarter of a full step on a CPU.
+    # Fused: one pass over memory. The plain optimizer takes a quarter of a full step on a CPU.
     return AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
 
 

@@ -1,7 +1,7 @@
-"""Peak private memory of a stretch of work.
+"""Peak private memory of a block of work.
 
-Resident memory would count the pages of mapped cache files too (TRAPS 29), so RssAnon is read, several times a second:
-the system keeps no peak of it.
+Resident memory would include the pages of mapped cache files (TRAPS 29). The meter reads RssAnon instead, several
+times a second, because the system keeps no peak of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 
 _STATUS = Path("/proc/self/status")
 _SECONDS_BETWEEN_LOOKS = (0.02, 0.2)
-"""At first, when memory grows; and once a second has passed: a look takes time from the run, whose steps are alike."""
+"""Often at first, while memory grows; rarely after the first second, because each look takes time from the run."""
 _N_CLOSE_LOOKS = 50
 
 
 class MemoryMeter:
-    """Within its `with` block, notes the peak of private memory above the level at its start."""
+    """Measures the peak of private memory in its `with` block, above the level at the start."""
 
     def __init__(self, device: str) -> None:
         self._on_cuda = device == "cuda"
@@ -49,7 +49,7 @@ class MemoryMeter:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The peak so far; None where the system does not tell."""
+        """The peak so far; None where the system does not report it."""
         if self._level is None:
             return None
         if self._on_cuda:
@@ -71,7 +71,7 @@ class MemoryMeter:
 
 
 def private_bytes() -> int | None:
-    """Private memory of this process now; None where the system does not tell."""
+    """Private memory of this process now; None where the system does not report it."""
     if not _STATUS.is_file():
         return None
     _, _, after = _STATUS.read_bytes().partition(b"RssAnon:")
@@ -79,7 +79,7 @@ def private_bytes() -> int | None:
 
 
 def release_memory() -> None:
-    """Gives freed memory back to the system, so that one run's leftovers do not hide the next one's need."""
+    """Returns freed memory to the system, so that memory left over from one run does not hide the need of the next."""
     gc.collect()
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,4 +1,4 @@
-"""What every layer puts out, pooled: mean, first and last token of each row, of all depths from one forward pass."""
+"""Pooled states of every layer: mean, first and last token of each row, for all depths in one forward pass."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Pooled = NDArray[np.float32]
 def pooled_states(
     prefixes: Prefixes, encoded: Encoded, origin: Origin, load_stack: Callable[[], Stack], *, is_kept: bool = True
 ) -> Pooled:
-    """The pooled states of a split: mapped from the cache, or computed, and kept there where there is room.
+    """The pooled states of a split: mapped from the cache, or computed and stored there if there is room.
 
-    With `is_kept` off they are computed whatever is there.
+    With `is_kept` off they are computed even if the cache has them.
     """
     stack = load_stack()
     shape = (len(encoded), (stack.n_layers + 1) * len(POOLINGS) * stack.structure.width)
@@ -43,7 +43,7 @@ def pooled_states(
 def _on_disk(
     prefixes: Prefixes, shelf: Shelf, entry: Entry, stack: Stack, encoded: Encoded, shape: tuple[int, int]
 ) -> NDArray[Any] | None:
-    """The array of a shelf, filled first if it is not there; None, and a note, where there is no room for it."""
+    """The array in the cache, computed first if it is missing; None, and a note, if there is no room for it."""
     n_bytes = shape[0] * shape[1] * 4
     try:
         with shelf.locked():
@@ -55,7 +55,7 @@ def _on_disk(
                     _fill(values, stack, encoded)
                 found = _opened(prefixes, shelf, entry.depth, encoded)
             return found
-    except OSError as error:  # no room, or no right to write there
+    except OSError as error:  # no space, or no permission to write
         prefixes.notes.append(f"the cache in {prefixes.cache.folder} was not used: {error.strerror or error}")
         return None
 
@@ -64,16 +64,16 @@ def _opened(prefixes: Prefixes, shelf: Shelf, depth: int, encoded: Encoded) -> N
     try:
         found = shelf.open(depth)
         if found is not None and not np.array_equal(found[1], encoded.row_ids):
-            raise DataError("they are of other rows", path=shelf.folder)
+            raise DataError("they belong to other rows", path=shelf.folder)
         return None if found is None else found[0]
     except DataError as error:
-        prefixes.notes.append(f"damaged pooled states were computed anew: {error}")
+        prefixes.notes.append(f"damaged pooled states were computed again: {error}")
         shelf.remove(depth)
         return None
 
 
 def _fill(values: NDArray[Any], stack: Stack, encoded: Encoded) -> None:
-    """Writes each row's pooled states into its place: one pass over the rows, each layer run once."""
+    """Writes the pooled states of each row: one pass over the rows, each layer computed once."""
     depths = range(stack.n_layers + 1)
     by_depth = values.reshape(len(values), len(depths), len(POOLINGS), -1)
     for batch in evaluation_batches(encoded):

@@ -1,8 +1,12 @@
-"""Computes, extends, keeps and reads what the frozen layers put out.
+"""Prefix states: the outputs of frozen layers, computed once and read by every run that starts from them.
 
-The states of a split lie un-padded in one array, row after row, and are computed in a fixed batch layout, so that the
-same bits come out whoever computes them and from whichever depth they are extended. They are kept on disk, where all
-processes map the same pages; where there is no room, in memory.
+How the cache is built:
+- The states of a split at one depth are one array, without padding, row after row.
+- They are computed in a fixed batch layout. The same bits come out in every process, and whether a depth is computed
+  from the tokens or extended from the states of a lower depth.
+- One pass computes several depths: the one asked for and those that other runs will need soon (`nearby`).
+- They are stored on disk, where all processes map the same pages, under a lock per split: the first process computes,
+  the others wait and then read. Where the disk has no room they are kept in the memory of one process.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What states are of."""
+    """What states were computed from."""
 
     model: str
     """Hub name or folder of the pretrained model"""
@@ -54,17 +58,17 @@ class Origin:
     device: str
     """where they are computed"""
     dtype: CacheDtype
-    """how they are kept"""
+    """the number format they are stored in"""
     is_whole: bool = False
-    """of all tokens after the last layer too, not only of the one that the head reads"""
+    """keep all tokens after the last layer too, not only the one that the head reads"""
 
     @property
     def is_exact(self) -> bool:
-        """Kept as they were computed, so that those of a deeper layer, built from them, are the same bits."""
+        """Stored without rounding, so that deeper states computed from them have the same bits."""
         return self.dtype == "fp32"
 
     def key(self, encoded: Encoded, **more: object) -> str:
-        """Equal where the states are, whatever model and task are called."""
+        """Equal if and only if the states are equal, whatever the names of model and task."""
         return key_of(
             {
                 **more,
@@ -82,7 +86,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class States:
-    """The state after `depth` layers of every token of a split, or of the one token of each row that the head reads."""
+    """The states after `depth` layers: of every token of a split, or only of the token per row that the head reads."""
 
     depth: int
     row_ids: NDArray[np.int64]
@@ -95,7 +99,7 @@ class States:
     def of(self, batch: Batch, encoded: Encoded) -> Tensor:
         """The states of the batch's tokens (all tokens, width), or of its rows (batch, width); fp32."""
         if not np.array_equal(self.row_ids[batch.positions], encoded.row_ids[batch.positions]):
-            raise FrostlineError("the prefix states are of other rows than the batch; clear the cache and report this")
+            raise FrostlineError("prefix states and batch belong to different rows; clear the cache and report this")
         places = batch.positions if self.is_one_token else token_positions(self.offsets, batch.positions)
         values = torch.from_numpy(self.values[places])
         return (values.view(torch.bfloat16) if values.dtype == torch.uint16 else values).float()
@@ -103,25 +107,27 @@ class States:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to train on or to be scored on, with the prefix states kept for them, if any."""
+    """Rows to train on or to score, with their prefix states, if any."""
 
     encoded: Encoded
     states: States | None = None
     rows: NDArray[np.int64] | None = None
-    """where its rows stand in `encoded`; None: all are its rows"""
+    """positions of its rows in `encoded`; None: all rows"""
     read: tuple[States, ...] = ()
-    """the states that a head of its own reads, one a depth, if they are kept"""
+    """the states that a strategy's own head reads, one per depth, if they are cached"""
+    source: str = ""
+    """the split whose tokens `encoded` are: train or dev. Rows held out of train have the source train."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     @functools.cached_property
     def positions(self) -> NDArray[np.int64]:
-        """(rows,) where its rows stand in `encoded`."""
+        """(rows,) positions of its rows in `encoded`."""
         return np.arange(len(self.encoded)) if self.rows is None else self.rows
 
     def sample(self, purpose: str, at_most: int) -> Split:
-        """So many of its rows or all, in their order, the same ones for the same purpose."""
+        """At most this many of its rows, in order; always the same ones for the same purpose."""
         rng = np.random.default_rng(derived_seed(0, purpose))
         return dataclasses.replace(self, rows=self.positions[np.sort(rng.permutation(len(self))[:at_most])])
 
@@ -143,13 +149,13 @@ def estimated_bytes(encoded: Encoded, width: int, dtype: CacheDtype = "fp32") ->
 
 @dataclass(frozen=True)
 class _Wanted:
-    """States that are asked for."""
+    """The states a run asks for."""
 
     encoded: Encoded
     origin: Origin
     depth: int
     load_stack: Callable[[], Stack]
-    beside: frozenset[int]
+    nearby: frozenset[int]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -165,12 +171,12 @@ class Prefixes:
     """The prefix states that a process uses: mapped from the cache, or computed and put there."""
 
     max_bytes: int
-    """of the cache, all in all; 0: states are kept in memory only"""
+    """size limit of the whole cache; 0: states are kept in memory only"""
     cache: Cache = field(default_factory=lambda: Cache(default_folder()))
     seconds: float = 0.0
-    """spent computing, so far"""
+    """time spent computing so far"""
     notes: list[str] = field(default_factory=list)
-    """what went wrong and was mended"""
+    """problems with the cache that were repaired"""
     _used: dict[tuple[str, int], States] = field(default_factory=dict)
 
     def states(
@@ -179,27 +185,27 @@ class Prefixes:
         origin: Origin,
         depth: int,
         load_stack: Callable[[], Stack],
-        beside: Collection[int] = (),
+        nearby: Collection[int] = (),
     ) -> States:
-        """The states of a split after `depth` layers, computed if they are not there.
+        """The states of a split after `depth` layers, computed if they are not in the cache.
 
         Args:
             load_stack: called only when something must be computed.
-            beside: depths that will be asked for too; where there is room they are computed in the same pass.
+            nearby: depths that other runs will need; they are computed in the same pass if there is room.
         """
         key = origin.key(encoded)
         if (key, depth) not in self._used:
-            wanted = _Wanted(encoded, origin, depth, load_stack, frozenset(beside))
+            wanted = _Wanted(encoded, origin, depth, load_stack, frozenset(nearby))
             states = self._on_disk(self.cache.shelf(key), wanted) if self.max_bytes else None
             self._used[key, depth] = states or self._in_memory(key, wanted)
         return self._used[key, depth]
 
     def _on_disk(self, shelf: Shelf, wanted: _Wanted) -> States | None:
-        """The states that are kept, or computed and kept; None, and a note, where they cannot be."""
+        """The states from the cache, computed first if needed; None, and a note, if the cache cannot be used."""
         try:
             with shelf.locked():
                 return self._opened(shelf, wanted.encoded, wanted.depth) or self._computed(shelf, wanted)
-        except OSError as error:  # no room, or no right to write there
+        except OSError as error:  # no space, or no permission to write
             self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror or error}")
             return None
 
@@ -211,19 +217,19 @@ class Prefixes:
             return compute_states(stack, wanted.encoded, wanted.depth, below, dtype, is_whole=wanted.origin.is_whole)
 
     def _opened(self, shelf: Shelf, encoded: Encoded, depth: int) -> States | None:
-        """The states that are kept, mapped; None where there are none, or damaged ones, which are taken away."""
+        """The cached states, mapped; None if there are none. Damaged ones are removed."""
         try:
             found = shelf.open(depth)
             return None if found is None else _states_of(encoded, depth, *found, shelf)
         except DataError as error:
-            self.notes.append(f"damaged prefix states were computed anew: {error}")
+            self.notes.append(f"damaged prefix states were computed again: {error}")
             shelf.remove(depth)
             return None
 
     def _computed(self, shelf: Shelf, wanted: _Wanted) -> States:
         stack = wanted.load_stack()
-        depths = sorted({wanted.depth, *wanted.beside}.difference(shelf.entries()))
-        # Half of the limit at most: the other split wants as much.
+        depths = sorted({wanted.depth, *wanted.nearby}.difference(shelf.entries()))
+        # At most half of the limit: the other split needs as much.
         has_all = self._keep(shelf, wanted, stack, depths, self.max_bytes // 2)
         if not (has_all or self._keep(shelf, wanted, stack, [wanted.depth], self.max_bytes)):
             raise OSError(0, "it has no room for them")
@@ -232,10 +238,10 @@ class Prefixes:
         return states
 
     def _keep(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
-        """Computes the states of these depths in one pass and keeps them; says whether they have room.
+        """Computes the states of these depths in one pass and stores them; False if there is no room.
 
         Args:
-            most: bytes that they may take together.
+            most: limit of their total size in bytes.
         """
         encoded = wanted.encoded
         is_whole = wanted.origin.is_whole
@@ -245,9 +251,8 @@ class Prefixes:
             return False
         lower = [depth for depth in shelf.entries() if depth < depths[0]]
         below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
-        if not self.cache.make_room(
-            shelf, sizes, self.max_bytes, wanted.entry(depths[0])
-        ):  # what was opened stays mapped
+        # An array that is opened above stays mapped, even if it is removed here to make room.
+        if not self.cache.make_room(shelf, sizes, self.max_bytes, wanted.entry(depths[0])):
             return False
         with contextlib.ExitStack() as writing:
             values = {
@@ -260,7 +265,7 @@ class Prefixes:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Counts the seconds that it lasts."""
+        """Adds the duration of the block to `seconds`."""
         began = time.perf_counter()
         try:
             yield
@@ -269,9 +274,9 @@ class Prefixes:
 
 
 def _states_of(encoded: Encoded, depth: int, values: NDArray[Any], row_ids: NDArray[np.int64], shelf: Shelf) -> States:
-    """What a shelf holds as states, if it is of these rows; a DataError otherwise."""
+    """An array from the cache as states; a DataError if it belongs to other rows."""
     if len(values) not in (len(encoded.tokens), len(encoded)) or not np.array_equal(row_ids, encoded.row_ids):
-        raise DataError("they are of other rows", path=shelf.folder)
+        raise DataError("they belong to other rows", path=shelf.folder)
     return States(depth, row_ids, encoded.offsets, values, is_one_token=len(values) != len(encoded.tokens))
 
 
@@ -293,7 +298,7 @@ def compute_states(
     *,
     is_whole: bool = False,
 ) -> States:
-    """The states of a split after `depth` layers, in memory; from those at a lower depth where they are given."""
+    """The states of a split after `depth` layers, in memory; extended from those of a lower depth if given."""
     values: NDArray[Any] = np.empty(_shape(stack, encoded, depth, is_whole=is_whole), dtype=_NUMPY[dtype])
     _fill({depth: values}, stack, encoded, below, is_whole=is_whole)
     return States(depth, encoded.row_ids, encoded.offsets, values, _is_one_token(stack, depth, is_whole=is_whole))
@@ -302,7 +307,7 @@ def compute_states(
 def _fill(
     values: Mapping[int, NDArray[Any]], stack: Stack, encoded: Encoded, below: States | None, *, is_whole: bool
 ) -> None:
-    """Writes the states of each depth into its array: one pass over the rows, each layer run once."""
+    """Writes the states of each depth into its array: one pass over the rows, each layer computed once."""
     stack.eval()
     with torch.no_grad():
         for batch in evaluation_batches(encoded):
@@ -316,7 +321,7 @@ def _fill(
 def _of_batch(
     stack: Stack, batch: Batch, encoded: Encoded, depths: Sequence[int], below: States | None
 ) -> Iterator[tuple[int, Tensor]]:
-    """Each depth, ascending, with its state (batch, tokens, width)."""
+    """Yields each depth, ascending, with its state (batch, tokens, width)."""
     inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
     if below is None:
         reached, state = depths[0], stack.state_at(depths[0], inputs)
@@ -329,7 +334,7 @@ def _of_batch(
 
 
 def tokens_read(stack: Stack, batch: Batch) -> Tensor:
-    """(batch,) where the token that the head reads is, for each row, among all tokens of the batch."""
+    """(batch,) position of the token that the head reads, for each row, among all tokens of the batch."""
     first, last = batch.ends
     return first if stack.head_reads == "first" else last
 

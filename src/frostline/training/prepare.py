@@ -1,18 +1,20 @@
-"""What a run needs before its model trains: rows, tokens, and what frozen layers put out. Kept between runs."""
+"""What a run needs before its model trains: rows, tokens and prefix states. A worker keeps them between runs."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
 from frostline.errors import DataError
-from frostline.model.load import fingerprint_of, load_model, load_tokenizer
+from frostline.model.load import fingerprint_of, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
 from frostline.records.specs import RunSpec, TaskSpec
@@ -21,39 +23,42 @@ from frostline.training.batches import Encoded, encode
 from frostline.training.pooled import Pooled, pooled_states
 from frostline.training.prefix import Origin, Prefixes, Split, States
 
+MANY_UNKNOWN = 0.1
+"""Share of unknown tokens above which the user is warned."""
+
 
 @dataclass(frozen=True)
 class Needs:
     """Which outputs of frozen layers a strategy reads."""
 
     depths: frozenset[int] = frozenset()
-    """after these, as the layers above and the head read them"""
+    """states after these layers, as the layers above and the head read them"""
     whole: tuple[int, ...] = ()
-    """after these, of all tokens, as a head of its own reads them"""
+    """states after these layers, for all tokens, as the strategy's own head reads them"""
     is_pooled: bool = False
-    """after all, pooled"""
+    """pooled states after every layer"""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The rows of a run, and what was computed of them."""
+    """The rows of a run and the states computed from them."""
 
     data: TaskData
     tokenizer: PreTrainedTokenizerBase
     train: Split
     dev: Split
-    states: Mapping[tuple[int, int], States] = field(default_factory=dict)
-    """by identity of the tokens, and depth"""
-    pooled: Mapping[int, Pooled] = field(default_factory=dict)
-    """by identity of the tokens"""
+    states: Mapping[tuple[str, int], States] = field(default_factory=dict)
+    """by the split they were computed for, and depth"""
+    pooled: Mapping[str, Pooled] = field(default_factory=dict)
+    """by the split they were computed for"""
     prefix_seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    """what went wrong with the prefix states and was mended"""
+    """problems with the prefix cache that were repaired"""
 
     def at(self, depth: int | None) -> tuple[Split, Split]:
-        """Train and dev with the states after so many layers, where they are kept."""
+        """Train and dev with their cached states after `depth` layers, if there are any."""
         train, dev = (
-            split if depth is None else dataclasses.replace(split, states=self.states.get((id(split.encoded), depth)))
+            split if depth is None else dataclasses.replace(split, states=self.states.get((split.source, depth)))
             for split in (self.train, self.dev)
         )
         return train, dev
@@ -61,14 +66,26 @@ class Prepared:
     @property
     def cache_bytes(self) -> int:
         """Size of all states."""
-        arrays = [states.values for states in self.states.values()]
-        arrays += [states.values for split in (self.train, self.dev) for states in split.read]
-        arrays += self.pooled.values()
-        return sum({id(array): array.nbytes for array in arrays}.values())
+        # By split: rows held out of train read the same arrays as train, which count once.
+        read = {(split.source, kept.depth): kept for split in (self.train, self.dev) for kept in split.read}
+        arrays = [kept.values for kept in (*self.states.values(), *read.values())]
+        return sum(array.nbytes for array in (*arrays, *self.pooled.values()))
+
+    def notices(self, max_length: int) -> list[str]:
+        """What the user should know about the tokens: texts that were cut, tokens that are unknown."""
+        splits = (("training", self.train.encoded), ("dev", self.dev.encoded))
+        found = [
+            f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {max_length} tokens"
+            for name, encoded in splits
+            if encoded.n_cut
+        ]
+        share = unknown_share(self.tokenizer, self.train.encoded.tokens)
+        unknown = f"{share:.0%} of the training tokens are unknown to the tokenizer"
+        return [*found, unknown] if share > MANY_UNKNOWN else found
 
 
 def seed_for(spec: RunSpec, purpose: str) -> int:
-    """The seed of one thing a run draws: its `head`, the `order` of its rows, its `dropout`."""
+    """The seed for one purpose: the `head`, the `order` of the rows, `dropout`."""
     return derived_seed(spec.seed, f"{spec.role} {purpose}")
 
 
@@ -91,16 +108,19 @@ class Preparer:
     """Prepares runs one after another; keeps data, tokens and prefix states between them."""
 
     prefixes: Prefixes
-    beside: tuple[str, ...] = ()
-    """strategies that will be run too: what they start from is computed in one pass, where there is room"""
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
     _checked: set[tuple[str, str]] = field(default_factory=set)
     _needs: dict[tuple[str, str, int], Needs] = field(default_factory=dict)
     _pooled: dict[tuple[object, ...], Pooled] = field(default_factory=dict)
 
-    def prepare(self, spec: RunSpec) -> Prepared:
-        """Loads what is not there yet: rows, tokens, and the prefix states where the spec says so."""
+    def prepare(self, spec: RunSpec, nearby: Sequence[str] = ()) -> Prepared:
+        """Loads what is missing: rows, tokens, and prefix states if the spec is cached.
+
+        Args:
+            spec: the run.
+            nearby: strategies that will run too; their prefix states are computed in the same pass if there is room.
+        """
         tokenizer = load_tokenizer(spec.model)
         if spec.task not in self._data:
             self._data[spec.task] = tasks.load(spec.task)
@@ -108,9 +128,9 @@ class Preparer:
         if data.fingerprint != spec.data_fingerprint:
             raise DataError("the data files changed since this run was planned; start again in a new --out folder")
         self._check_model(spec)
-        train = Split(self._tokens(spec, data.train, "train", tokenizer))
-        dev = Split(self._tokens(spec, data.dev, "dev", tokenizer))
-        prepared = self._with_states(spec, Prepared(data, tokenizer, train, dev))
+        train = Split(self._tokens(spec, data.train, "train", tokenizer), source="train")
+        dev = Split(self._tokens(spec, data.dev, "dev", tokenizer), source="dev")
+        prepared = self._with_states(spec, Prepared(data, tokenizer, train, dev), nearby)
         return _held_out(prepared) if spec.role == "tuning" else prepared
 
     def _check_model(self, spec: RunSpec) -> None:
@@ -125,7 +145,7 @@ class Preparer:
             self._encoded[key] = encode(rows, tokenizer, max_length=spec.max_length, pair_joiner=spec.pair_joiner)
         return self._encoded[key]
 
-    def _with_states(self, spec: RunSpec, prepared: Prepared) -> Prepared:
+    def _with_states(self, spec: RunSpec, prepared: Prepared, nearby: Sequence[str]) -> Prepared:
         if not spec.is_cached and strategies.parse(spec.strategy).rates != "none":
             return prepared
         before = self.prefixes.seconds
@@ -135,11 +155,11 @@ class Preparer:
             return load_stack(spec, prepared)
 
         needs = self._needed(spec, spec.strategy, load)
-        others = [self._needed(spec, strategy, load) for strategy in self.beside]
+        others = [self._needed(spec, strategy, load) for strategy in nearby]
         prepared = dataclasses.replace(
             prepared,
-            train=self._kept(spec, prepared.train, "train", needs, load),
-            dev=self._kept(spec, prepared.dev, "dev", needs, load),
+            train=self._with_read_states(spec, prepared.train, needs, load),
+            dev=self._with_read_states(spec, prepared.dev, needs, load),
             states=self._states(spec, prepared, needs, others, load),
             pooled=self._pooled_states(spec, prepared, load) if needs.is_pooled else {},
         )
@@ -147,36 +167,36 @@ class Preparer:
         self.prefixes.notes.clear()
         return dataclasses.replace(prepared, prefix_seconds=seconds, notes=notes)
 
-    def _kept(self, spec: RunSpec, split: Split, name: str, needs: Needs, load: Callable[[], Stack]) -> Split:
-        """A split with what a head of its own reads."""
-        whole = dataclasses.replace(_origin(spec, name), is_whole=True)
-        # The deepest first: what is below is computed in the same pass.
+    def _with_read_states(self, spec: RunSpec, split: Split, needs: Needs, load: Callable[[], Stack]) -> Split:
+        """A split with the states that the strategy's own head reads."""
+        whole = dataclasses.replace(_origin(spec, split.source), is_whole=True)
+        # The deepest first: the states below it are computed in the same pass.
         read = [self.prefixes.states(split.encoded, whole, depth, load, needs.whole) for depth in reversed(needs.whole)]
         return dataclasses.replace(split, read=tuple(reversed(read)))
 
     def _states(
         self, spec: RunSpec, prepared: Prepared, needs: Needs, others: list[Needs], load: Callable[[], Stack]
-    ) -> dict[tuple[int, int], States]:
-        """What the layers above read, of both splits at each depth."""
-        beside = needs.depths.union(*(other.depths for other in others))
+    ) -> dict[tuple[str, int], States]:
+        """The states that the layers above read, for both splits at each depth."""
+        nearby = needs.depths.union(*(other.depths for other in others))
         return {
-            (id(split.encoded), depth): self.prefixes.states(split.encoded, _origin(spec, name), depth, load, beside)
-            for name, split in (("train", prepared.train), ("dev", prepared.dev))
+            (split.source, depth): self.prefixes.states(split.encoded, _origin(spec, split.source), depth, load, nearby)
+            for split in (prepared.train, prepared.dev)
             for depth in sorted(needs.depths, reverse=True)
         }
 
-    def _pooled_states(self, spec: RunSpec, prepared: Prepared, load: Callable[[], Stack]) -> dict[int, Pooled]:
-        importlib.import_module("sklearn.linear_model")  # here, so that it counts as no cost of the fit
+    def _pooled_states(self, spec: RunSpec, prepared: Prepared, load: Callable[[], Stack]) -> dict[str, Pooled]:
+        importlib.import_module("sklearn.linear_model")  # here, so that the fit's time does not include it
         found = {}
-        for name, split in (("train", prepared.train), ("dev", prepared.dev)):
-            origin, encoded = _origin(spec, name), split.encoded
+        for split in (prepared.train, prepared.dev):
+            origin, encoded = _origin(spec, split.source), split.encoded
             if (key := (origin.key(encoded), spec.is_cached)) not in self._pooled:
                 self._pooled[key] = pooled_states(self.prefixes, encoded, origin, load, is_kept=spec.is_cached)
-            found[id(encoded)] = self._pooled[key]
+            found[split.source] = self._pooled[key]
         return found
 
     def _needed(self, spec: RunSpec, strategy: str, load: Callable[[], Stack]) -> Needs:
-        """What a strategy reads, known after its first plan."""
+        """The states a strategy reads; remembered after its first plan."""
         if (known := (spec.model_fingerprint, strategy, spec.epochs)) not in self._needs:
             self._needs[known] = _needs_of(strategies.parse(strategy), load(), spec.epochs)
         return self._needs[known]
@@ -193,7 +213,7 @@ def _needs_of(strategy: strategies.Strategy, stack: Stack, n_epochs: int) -> Nee
 
 
 def _held_out(prepared: Prepared) -> Prepared:
-    """Some of the training rows take the place of dev, and do not train."""
+    """Some of the training rows take the place of dev and do not train."""
     train, kind = prepared.train, prepared.data.task.kind
     kept, held = tasks.hold_out(train.encoded.labels, kind)
     return dataclasses.replace(
@@ -211,3 +231,29 @@ def _origin(spec: RunSpec, split: str) -> Origin:
         device=spec.device,
         dtype=spec.cache_dtype,
     )
+
+
+@contextlib.contextmanager
+def torch_settings(threads: int) -> Iterator[None]:
+    """Sets the number of threads and treats denormal numbers as 0; restores both afterwards.
+
+    Without weight decay, AdamW's first moment becomes denormal for a token that was not seen for 700 steps, and a step
+    over a matrix of such numbers takes a CPU fifteen times as long.
+    """
+    n_threads, was_flushing = torch.get_num_threads(), float(torch.tensor(1e-38) / 4) == 0.0
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(was_flushing)
+        torch.set_num_threads(n_threads)
+
+
+@contextlib.contextmanager
+def seeded(spec: RunSpec) -> Iterator[None]:
+    """Seeds torch's global generator, which dropout draws from, and restores it afterwards."""
+    devices = list(range(torch.cuda.device_count())) if spec.device == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed_for(spec, "dropout"))
+        yield

@@ -1,4 +1,8 @@
-"""One run: a spec goes in, a result (and the trained model) comes out."""
+"""One run: a spec goes in, a result (and the trained model) comes out.
+
+The walk: prepare (rows, tokens, prefix states) → load the model and apply the plan's edits → train phase by phase in
+the loop, or fit in closed form → score → result. A run may stop at a pause and go on later from the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +12,41 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from frostline import strategies
 from frostline.analysis import row_variance
 from frostline.kinds import metrics
 from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
-from frostline.model.load import unknown_share
 from frostline.model.stack import FrozenMovedError, Stack
-from frostline.records.environment import circumstances
+from frostline.records.environment import current_environment
 from frostline.records.keys import derived_seed
 from frostline.records.plans import Phase, Plan
-from frostline.records.results import Cost, EpochRecord, Leg, Paused, Predictions, RunResult
+from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
-from frostline.training.checkpoints import start_of, write_checkpoint
-from frostline.training.evaluate import predict, scores
+from frostline.training.checkpoints import from_bytes, to_bytes
 from frostline.training.fit import Fit
-from frostline.training.forward import Forward
-from frostline.training.loop import Checkpoint, Descent, Halted, Trained, Training, train
+from frostline.training.forward import Forward, predict
+from frostline.training.loop import Checkpoint, Descent, PausedTraining, Trained, Training, scores, train
 from frostline.training.memory import MemoryMeter
 from frostline.training.prefix import Prefixes
-from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for
+from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for, seeded, torch_settings
 
 TRAIN_SAMPLE = 1000
-"""Rows of the fixed sample that the training score is taken on."""
-TOLD_UNKNOWN = 0.1
-"""Share of unknown tokens from which a notice tells of them."""
+"""Rows of the fixed sample for the training score."""
 OnEpoch = Callable[[EpochRecord], None]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run goes."""
+    """The speed of a run."""
 
     step_seconds: float
     """one training step"""
@@ -56,10 +56,10 @@ class Pace:
 
 @dataclass
 class Runner:
-    """Runs specs one after another; keeps data, tokens and prefix states between them."""
+    """Runs specs one after another and keeps data, tokens and prefix states between them."""
 
     max_cache_bytes: int = 8 * 2**30
-    """of the cache of prefix states, all in all"""
+    """size limit of the prefix cache"""
 
     def __post_init__(self) -> None:
         self.prefixes = Prefixes(self.max_cache_bytes)
@@ -69,59 +69,78 @@ class Runner:
         """The result of a spec."""
         return self.train(spec, on_epoch)[0]
 
-    def run_leg(self, spec: RunSpec, leg: Leg, on_epoch: OnEpoch = lambda _: None) -> RunResult | Paused:
-        """What a part of a run comes to: paused, or at its end, with the same bits as if it had never paused."""
-        with _threads(spec.threads), _flushing():
-            return self._train(spec, self.preparer.prepare(spec), on_epoch, leg)[0]
+    def advance(
+        self,
+        spec: RunSpec,
+        on_epoch: OnEpoch = lambda _: None,
+        *,
+        until: int | None = None,
+        checkpoint: bytes | None = None,
+        nearby: Sequence[str] = (),
+    ) -> RunResult | PausedRun:
+        """Takes a run to its next pause or to its end. The result has the same bits as without pauses.
+
+        Args:
+            spec: the run.
+            on_epoch: called after each epoch.
+            until: pause after this many steps, counted over the whole run; None: go on to the end.
+            checkpoint: what the run goes on from; None: it starts at its first step.
+            nearby: strategies that will run too; their prefix states may be computed in the same pass.
+        """
+        with torch_settings(spec.threads):
+            prepared = self.preparer.prepare(spec, nearby)
+            return self._train(spec, prepared, on_epoch, from_bytes(checkpoint, until), until)[0]
 
     def train(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> tuple[RunResult, Stack]:
         """The result of a spec, and the model it trained."""
-        with _threads(spec.threads), _flushing():
+        with torch_settings(spec.threads):
             result, stack = self._train(spec, self.preparer.prepare(spec), on_epoch)
         assert isinstance(result, RunResult)
         return result, stack
 
     def _train(
-        self, spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch, leg: Leg | None = None
-    ) -> tuple[RunResult | Paused, Stack]:
-        with MemoryMeter(spec.device) as meter, _seeded(spec):
+        self,
+        spec: RunSpec,
+        prepared: Prepared,
+        on_epoch: OnEpoch,
+        start: Checkpoint | None = None,
+        until: int | None = None,
+    ) -> tuple[RunResult | PausedRun, Stack]:
+        with MemoryMeter(spec.device) as meter, seeded(spec):
             began = time.perf_counter()
             run = _begun(spec, prepared, on_epoch)
-            start = start_of(leg) if leg else None
-            trained = run.fit() if run.plan.fit == "closed_form" else run.train(start, leg.until if leg else None)
-            if isinstance(trained, Halted):
-                assert leg is not None
-                write_checkpoint(trained.checkpoint, Path(leg.checkpoint))
-                return _paused(run.training, trained), run.stack
+            trained = run.fit() if run.plan.fit == "closed_form" else run.train(start, until)
+            if isinstance(trained, PausedTraining):
+                return _paused_run(run.training, trained), run.stack
             train_score = run.train_score(trained)
             seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
             seconds += start.all_seconds if start else 0.0
         return _result(run, trained, train_score, _cost(run, seconds, peak_bytes)), run.stack
 
     def begin(self, spec: RunSpec) -> tuple[Stack, Plan]:
-        """The model of a run before its first step, weights drawn anew and modules put in; and its plan."""
-        with _seeded(spec):
+        """The model of a run before its first step, re-initialised and with added modules, and its plan."""
+        with seeded(spec):
             run = _begun(spec, self.preparer.prepare(spec), lambda _: None)
         return run.stack, run.plan
 
     def pace(self, spec: RunSpec, n_steps: int) -> Pace:
-        """How fast a spec trains and evaluates here, from a few steps; nothing is kept."""
-        if strategies.parse(spec.strategy).rates == "none":  # no steps: a whole fit, told by the row
+        """The speed of a spec on this machine, measured on a few steps; nothing is stored."""
+        if strategies.parse(spec.strategy).rates == "none":  # no steps: time a whole fit, per row
             result = self.run(spec)
             return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
         with self.descending(spec) as (training, descent):
             batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
             seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
             evaluating = _seconds(lambda: predict(training.forward, training.dev))
-        # The first step pays for what the library sets up.
+        # The first step includes one-time setup in the library.
         return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev))
 
     @contextlib.contextmanager
     def descending(self, spec: RunSpec) -> Iterator[tuple[Training, Descent]]:
-        """A run that is ready for its first step: prefix states there, model loaded. What it trains is not kept."""
-        with _threads(spec.threads), _flushing(), _seeded(spec):
+        """A run that is ready for its first step: prefix states computed, model loaded. Its model is not kept."""
+        with torch_settings(spec.threads), seeded(spec):
             run = _begun(spec, self.preparer.prepare(spec), lambda _: None)
-            phase = run.plan.phase_at((spec.epochs + 1) // 2, spec.epochs)  # where phases differ, one in the middle
+            phase = run.plan.phase_at((spec.epochs + 1) // 2, spec.epochs)  # if there are several phases, a middle one
             training = run.training_in(phase)
             run.stack.apply(phase.trained)
             run.stack.unmap()
@@ -132,7 +151,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run whose model is as its plan wants it before the first step."""
+    """A run whose model is ready for the first step: loaded, edited and extended as the plan says."""
 
     spec: RunSpec
     prepared: Prepared
@@ -142,13 +161,13 @@ class _Run:
 
     @property
     def training(self) -> Training:
-        """What the last epoch works on."""
+        """What the last epoch trains."""
         return self.training_in(self.plan.phase_at(self.spec.epochs, self.spec.epochs))
 
     def training_in(self, phase: Phase) -> Training:
-        """What the loop works on in a phase."""
+        """What a phase trains, on which rows."""
         spec = self.spec
-        # With dropout on in the frozen layers they are run as part of the training pass, as plain `requires_grad` does.
+        # With dropout on, frozen layers are part of the training pass, as with plain `requires_grad=False`.
         depth = None if spec.frozen_dropout else phase.cached_layers
         split, dev = self.prepared.at(depth)
         return Training(
@@ -161,26 +180,34 @@ class _Run:
             on_epoch=self.on_epoch,
         )
 
-    def train(self, start: Checkpoint | None, until: int | None) -> Trained | Halted:
-        """Trains phase after phase, one way down."""
-        epochs: list[EpochRecord] = []
+    def train(self, start: Checkpoint | None, until: int | None) -> Trained | PausedTraining:
+        """Trains phase after phase with one optimizer.
+
+        A checkpoint belongs to the phase of its unfinished epoch. Earlier phases are entered, so that the optimizer
+        has the same parameter groups as before the pause, but they do not train again.
+        """
         descent: Descent | None = None
+        outputs: NDArray[np.float32] | None = None
         numbers = range(1, self.spec.epochs + 1)
         for phase, group in itertools.groupby(numbers, lambda epoch: self.plan.phase_at(epoch, self.spec.epochs)):
-            training = self.training_in(phase)
+            training, last_epoch = self.training_in(phase), max(group)
             with _verified(self.stack, phase), _spared(training):
                 if descent is None:
                     descent = Descent(training)
                 else:
                     descent.go_on_with(training)
-                trained = train(training, descent, max(group), start=start, until=until)
-            if isinstance(trained, Halted):
-                return trained
-            epochs += trained.epochs
-        return Trained(epochs, trained.outputs)
+                if start is not None and last_epoch < start.epoch:
+                    continue
+                found = train(training, descent, last_epoch, start=start, until=until)
+            start = None
+            if isinstance(found, PausedTraining):
+                return found
+            outputs = found
+        assert descent is not None and outputs is not None, "a run has at least one epoch"  # noqa: PT018
+        return Trained(descent.epochs, outputs)
 
     def fit(self) -> Trained:
-        """Fits what is chosen in one go."""
+        """Fits the linear head in closed form."""
         spec, task, (phase,) = self.spec, self.prepared.data.task, self.plan.phases
         train_split, dev = self.prepared.train, self.prepared.dev
         reader = self.stack.reader
@@ -191,9 +218,9 @@ class _Run:
             kind=task.kind,
             metric=task.metrics[0],
             n_outputs=reader.linear.out_features,
-            train=self.prepared.pooled[id(train_split.encoded)],
+            train=self.prepared.pooled[train_split.source],
             train_labels=train_split.labels,
-            dev=self.prepared.pooled[id(dev.encoded)],
+            dev=self.prepared.pooled[dev.source],
             dev_labels=dev.labels,
             seed=seed_for(spec, "held out"),
             threads=spec.threads,
@@ -202,7 +229,7 @@ class _Run:
         weight, bias = (torch.from_numpy(values) for values in (fitted.model.weight, fitted.model.bias))
         reader.choose(fitted.chosen.depth, fitted.chosen.pooling, weight, bias)
         if self.stack.digest((*phase.trained, CHOSEN)) != before:
-            raise FrozenMovedError("a frozen parameter or buffer changed in a fit; the result is not kept")
+            raise FrozenMovedError("a frozen parameter or buffer changed in a fit; the result is not stored")
         outputs, train_outputs = fit.outputs(fitted, fit.dev), fit.outputs(fitted, fit.train)
         record = EpochRecord(
             epoch=1,
@@ -225,7 +252,7 @@ class _Run:
 
 
 def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
-    """A run with its model loaded, weights drawn anew and modules put in, as its plan says."""
+    """A run with its model loaded, weights re-initialised and modules added, as its plan says."""
     stack, strategy, seed = load_stack(spec, prepared), strategies.parse(spec.strategy), seed_for(spec, "head")
     plan = strategy.plan(stack)
     if plan.edits:
@@ -243,68 +270,34 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """As many threads as a spec says; what it was comes back after."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _flushing() -> Iterator[None]:
-    """Numbers too small for full precision count as 0.
-
-    Without weight decay AdamW's first moment of a token that was not seen for 700 steps is such a number, and a step
-    over a matrix of them takes a CPU fifteen times as long.
-    """
-    was_on = float(torch.tensor(1e-38) / 4) == 0.0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(was_on)
-
-
-@contextlib.contextmanager
-def _seeded(spec: RunSpec) -> Iterator[None]:
-    """Torch's global generator, which dropout draws from, seeded for one run; what it was comes back after."""
-    devices = list(range(torch.cuda.device_count())) if spec.device == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed_for(spec, "dropout"))
-        yield
-
-
-def _paused(training: Training, halted: Halted) -> Paused:
-    labels, names, outputs = training.dev_sample.labels, training.metric_names, halted.outputs
+def _paused_run(training: Training, paused: PausedTraining) -> PausedRun:
+    labels, names, outputs = training.dev_sample.labels, training.metric_names, paused.outputs
     found = scores(names, labels, outputs)
-    return Paused(
+    return PausedRun(
         spec=training.spec,
-        n_steps=halted.checkpoint.n_steps,
+        n_steps=paused.checkpoint.n_steps,
         metrics=found,
         score=found[names[0]],
         noise=math.sqrt(row_variance(names[0], labels, [outputs])),
         loss=metrics.mean_loss(labels, outputs),
-        seconds=halted.checkpoint.all_seconds,
+        seconds=paused.checkpoint.all_seconds,
+        checkpoint=to_bytes(paused.checkpoint),
     )
 
 
 @contextlib.contextmanager
 def _verified(stack: Stack, phase: Phase) -> Iterator[None]:
-    """Lets a phase's parameters train, and makes sure that what was not to move did not."""
+    """Lets the parameters of a phase train, and checks afterwards that no other parameter moved."""
     stack.apply(phase.trained)
     stack.unmap()
     before = stack.digest(phase.trained)
     yield
     if stack.digest(phase.trained) != before:
-        raise FrozenMovedError("a frozen parameter or buffer changed in training; the result is not kept")
+        raise FrozenMovedError("a frozen parameter or buffer changed in training; the result is not stored")
 
 
 def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
-    """Spares the optimizer the rows of the embedding matrix that cannot move; a plain run is spared nothing."""
+    """Cuts the embedding matrix to the rows that can move, which saves the optimizer most of its work there."""
     spec = training.spec
     if spec.weight_decay or spec.frozen_dropout or training.forward.depth is not None:
         return contextlib.nullcontext()
@@ -346,21 +339,7 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         n_dev=len(dev),
         n_layers=run.stack.n_layers,
         cost=cost,
-        notices=(*data.notices, *_cut_notices(spec, prepared), *_unknown_notices(prepared), *prepared.notes),
-        circumstances=circumstances(spec.device),
+        notices=(*data.notices, *prepared.notices(spec.max_length), *prepared.notes),
+        environment=current_environment(spec.device),
         probes=trained.probes,
     )
-
-
-def _unknown_notices(prepared: Prepared) -> list[str]:
-    share = unknown_share(prepared.tokenizer, prepared.train.encoded.tokens)
-    return [f"{share:.0%} of the training tokens are unknown to the tokenizer"] if share > TOLD_UNKNOWN else []
-
-
-def _cut_notices(spec: RunSpec, prepared: Prepared) -> list[str]:
-    splits = (("training", prepared.train.encoded), ("dev", prepared.dev.encoded))
-    return [
-        f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {spec.max_length} tokens"
-        for name, encoded in splits
-        if encoded.n_cut
-    ]

@@ -29,7 +29,7 @@ N_KILLS = 3
 SETTINGS = (
     "--lr", "1e-2", "--seeds", "2", "--epochs", "1", "--batch-size", "8", "--frozen", "1,3", "--workers", "1", "--json",
 )  # fmt: skip
-NOT_USED, DAMAGED = "was not used", "damaged prefix states were computed anew"
+NOT_USED, DAMAGED = "was not used", "damaged prefix states were computed again"
 
 
 @dataclass(frozen=True)

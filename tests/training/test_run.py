@@ -25,7 +25,7 @@ from frostline.model.stack import Stack
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import Kind, RunSpec
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
-from frostline.training import evaluate
+from frostline.training import forward as forward_module
 from frostline.training import run as run_module
 from frostline.training.run import TRAIN_SAMPLE, Runner
 from tiny import BASIC, TEETH
@@ -116,9 +116,9 @@ def _check_cost(result: RunResult, stack: Stack) -> None:
     if sys.platform == "linux":
         assert cost.peak_bytes is not None
         assert cost.peak_bytes > 0
-    assert {"python", "torch", "transformers", "numpy", "frostline"} <= result.circumstances.versions.keys()
-    assert result.circumstances.hardware["device"] == "cpu"
-    assert result.circumstances.command == tuple(sys.argv)
+    assert {"python", "torch", "transformers", "numpy", "frostline"} <= result.environment.versions.keys()
+    assert result.environment.hardware["device"] == "cpu"
+    assert result.environment.command == tuple(sys.argv)
 
 
 def test_a_larger_model_needs_more_memory(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_training_score_is_of_a_fixed_sample(folder: Path, tmp_path: Path, m
 
     def predict(forward: Any, split: Any) -> Any:
         asked.append(split.positions)
-        return evaluate.predict(forward, split)
+        return forward_module.predict(forward, split)
 
     monkeypatch.setattr(run_module, "predict", predict)
     runner, spec = Runner(), make_spec(folder / "bert", task, epochs=1, batch_size=256, strategy="freeze:2")

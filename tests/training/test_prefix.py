@@ -102,7 +102,7 @@ def test_states_of_other_rows_are_refused() -> None:
     moved = dataclasses.replace(kept, row_ids=kept.row_ids[[1, 0, *range(2, 20)]])
     untouched, touched = (make_batch(encoded, np.array(rows)) for rows in ([5, 6], [5, 1]))
     moved.of(untouched, encoded)
-    with pytest.raises(FrostlineError, match="of other rows than the batch"):
+    with pytest.raises(FrostlineError, match="belong to different rows"):
         moved.of(touched, encoded)
 
 
@@ -171,7 +171,7 @@ def test_every_row_goes_through_every_layer_once_whatever_the_process(family: Fa
 def test_depths_that_will_be_wanted_are_computed_in_one_pass(family: Family, dtype: CacheDtype, cache: Cache) -> None:
     train, counter, stack = Case(family).encoded(N_ROWS), _Counter(family), Case(family).stack(n_layers=N_LAYERS)
     for depth in (2, 3, 1):  # each in another process
-        states = Prefixes(NO_LIMIT, cache).states(train, _origin(dtype=dtype), depth, counter.load, beside=(1, 2, 3))
+        states = Prefixes(NO_LIMIT, cache).states(train, _origin(dtype=dtype), depth, counter.load, nearby=(1, 2, 3))
         assert np.array_equal(states.values, compute_states(stack, train, depth, dtype=dtype).values)
     assert counter.rows == [N_ROWS] * N_LAYERS
     assert counter.n_loads == 1
@@ -181,10 +181,10 @@ def test_depths_that_will_be_wanted_are_computed_in_one_pass(family: Family, dty
 def test_no_more_than_half_the_limit_is_taken_by_depths_that_are_not_asked_for_yet(cache: Cache) -> None:
     train, counter = Case("bert").encoded(N_ROWS), _Counter("bert")
     three_depths = 3 * (estimated_bytes(train, WIDTH) + HEADER_BYTES)
-    Prefixes(2 * three_depths - 10_000, cache).states(train, _origin(), 1, counter.load, beside=(1, 2))
+    Prefixes(2 * three_depths - 10_000, cache).states(train, _origin(), 1, counter.load, nearby=(1, 2))
     assert _depths(cache) == {1, 2}
     cache.remove(None)
-    Prefixes(three_depths, cache).states(train, _origin(), 1, counter.load, beside=(1, 2))
+    Prefixes(three_depths, cache).states(train, _origin(), 1, counter.load, nearby=(1, 2))
     assert _depths(cache) == {1}
 
 
@@ -336,7 +336,7 @@ def test_damaged_states_are_noticed_computed_anew_and_move_no_number(
     assert mended.cost.prefix_seconds > 0
     new = [notice for notice in mended.notices if notice not in right.notices]
     assert len(new) == 2
-    assert all("damaged prefix states were computed anew" in notice for notice in new)
+    assert all("damaged prefix states were computed again" in notice for notice in new)
     for result in (again, mended):
         assert result.predictions == right.predictions
         assert [epoch.train_loss for epoch in result.epochs] == [epoch.train_loss for epoch in right.epochs]

@@ -135,7 +135,7 @@ def test_they_are_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-4] + b"oops")
     mended = Prefixes(2**24, Cache(tmp_path))
     assert np.array_equal(pooled_states(mended, encoded, ORIGIN, lambda: stack), computed)
-    assert "computed anew" in mended.notes[0]
+    assert "computed again" in mended.notes[0]
     full = Prefixes(16, Cache(tmp_path / "full"))
     assert np.array_equal(pooled_states(full, encoded, ORIGIN, lambda: stack), computed)
     assert "no room" in full.notes[0]

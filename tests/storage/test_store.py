@@ -23,7 +23,7 @@ from synthetic import make_result
 
 IDENTITY = FolderIdentity(model="bert", model_fingerprint="a" * 32, task="toy", data_fingerprint="b" * 32)
 RESULT = make_result(2, 0, 0.75)
-CRASH = Crash(spec=RESULT.spec, error="boom", traceback="line 1", circumstances=RESULT.circumstances)
+CRASH = Crash(spec=RESULT.spec, error="boom", traceback="line 1", environment=RESULT.environment)
 
 
 @pytest.fixture
