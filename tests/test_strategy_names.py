@@ -118,15 +118,15 @@ def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
     ],
 )
 def test_each_has_one_way_of_writing_for_a_model(text: str, meant: str) -> None:
-    assert parse(text).settled(6, "classification").name == meant
+    assert parse(text).resolved(6, "classification").name == meant
 
 
 def test_features_go_by_the_kind_of_task() -> None:
-    assert parse("features").settled(6, "regression").name == "features:ridge"
+    assert parse("features").resolved(6, "regression").name == "features:ridge"
     with pytest.raises(UsageError, match="'features:logreg' is not for regression; write features, or features:ridge"):
-        parse("features:logreg").settled(6, "regression")
+        parse("features:logreg").resolved(6, "regression")
     with pytest.raises(UsageError, match="'features:ridge' is not for classification"):
-        parse("features:ridge").settled(6, "classification")
+        parse("features:ridge").resolved(6, "classification")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_features_go_by_the_kind_of_task() -> None:
 )
 def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as raised:
-        parse(text).settled(6, "classification")
+        parse(text).resolved(6, "classification")
     for word in words:
         assert word in str(raised.value)
 
@@ -152,9 +152,9 @@ def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> Non
 def test_the_numbers_of_layers_add_up(text: str) -> None:
     strategy = parse(text)
     n_layers = 12
-    assert 0 <= strategy.n_below(n_layers) <= n_layers
-    assert 0 <= strategy.n_trained(n_layers) <= n_layers - strategy.n_below(n_layers)
-    assert strategy.may_keep(n_layers) or strategy.n_below(n_layers) == 0
+    assert 0 <= strategy.n_prefix_layers(n_layers) <= n_layers
+    assert 0 <= strategy.n_trained_layers(n_layers) <= n_layers - strategy.n_prefix_layers(n_layers)
+    assert strategy.is_worth_caching(n_layers) or strategy.n_prefix_layers(n_layers) == 0
 
 
 def test_examples_can_be_read() -> None:

@@ -215,9 +215,9 @@ def train(
         resolved = opened.resolved
         if isinstance(wanted, Freeze):
             check_between("frozen", wanted.n_frozen, 0, resolved.n_layers)
-        settled_for = wanted.settled(resolved.n_layers, opened.data.task.kind)
+        settled_for = wanted.resolved(resolved.n_layers, opened.data.task.kind)
         check_plan(opened, settled_for)
-        rate = 0.0 if settled_for.rates == "none" else chosen_rate(opened, options, told, settled_for)
+        rate = 0.0 if settled_for.is_closed_form else chosen_rate(opened, options, told, settled_for)
         spec = spec_at(resolved, settled_for, rate)
         limit = options.max_cache_bytes
         settled = train_config(opened.resolved, options.out, spec, save=save, max_cache_bytes=limit)

@@ -152,12 +152,12 @@ def save_added(stack: Stack, folder: Path) -> None:
     save_model(stack.model, str(folder / _ADDED_WEIGHTS))
 
 
-def load_added(folder: Path, put_in: Callable[[Stack], None]) -> PreTrainedModel:
-    """The model that `save_added` wrote; `put_in` adds the parts."""
+def load_added(folder: Path, add_modules: Callable[[Stack], None]) -> PreTrainedModel:
+    """The model that `save_added` wrote; `add_modules` adds the parts."""
     config = load_config(str(folder))
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(str(folder)):
         stack = Stack(AutoModelForSequenceClassification.from_config(config))
-        put_in(stack)
+        add_modules(stack)
         fill_model(stack.model, folder / _ADDED_WEIGHTS)
     stack.eval()
     return stack.model

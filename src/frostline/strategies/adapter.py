@@ -42,13 +42,13 @@ class Adapter(Strategy):
         trained = (*adapter_parameters(added), *norms(stack), *stack.parameters_of(()))
         return Plan.one_phase(cached_layers=0, trained=trained, added=added)
 
-    def put_in(self, stack: Stack) -> None:
+    def add_modules(self, stack: Stack) -> None:
         """Hooks an adapter to the output of each part."""
         from frostline.model.added.adapters import add_adapters
         from frostline.model.parts import sublayer_outputs
 
         add_adapters(stack, sublayer_outputs(stack), self.width)
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
         """No: the model's class has no place for adapters."""
         return False

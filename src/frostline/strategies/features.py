@@ -56,23 +56,23 @@ class Features(Strategy):
             cached_layers=stack.n_layers, trained=LINEAR_PARAMETERS, added=(READER,), fit="closed_form"
         )
 
-    def put_in(self, stack: Stack) -> None:
+    def add_modules(self, stack: Stack) -> None:
         """A reader that is still to be fitted."""
         from frostline.model.added.readers import add_linear
 
         add_linear(stack)
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
         """No: the model's class has no place for another head."""
         return False
 
-    def settled(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
         """With the fit that the kind of task takes."""
         if self.fit not in (None, _FITS[kind]):
             raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{_FITS[kind]}")
         return Features(_FITS[kind])
 
-    def n_below(self, n_layers: int) -> int:
+    def n_prefix_layers(self, n_layers: int) -> int:
         """All."""
         return n_layers
 
@@ -101,23 +101,23 @@ class BiLstm(Strategy):
         from frostline.model.added.readers import READER, bilstm_parameters
 
         return Plan.one_phase(
-            cached_layers=stack.n_layers, trained=bilstm_parameters(stack, self.reads(stack.n_layers)), added=(READER,)
+            cached_layers=stack.n_layers, trained=bilstm_parameters(stack, self.reader_depths(stack.n_layers)), added=(READER,)
         )
 
-    def put_in(self, stack: Stack) -> None:
+    def add_modules(self, stack: Stack) -> None:
         """A new LSTM."""
         from frostline.model.added.readers import add_bilstm
 
-        add_bilstm(stack, self.reads(stack.n_layers))
+        add_bilstm(stack, self.reader_depths(stack.n_layers))
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
         """No: the model's class has no place for another head."""
         return False
 
-    def reads(self, n_layers: int) -> tuple[int, ...]:
+    def reader_depths(self, n_layers: int) -> tuple[int, ...]:
         """The last four layers."""
         return tuple(range(max(1, n_layers - 3), n_layers + 1))
 
-    def n_below(self, n_layers: int) -> int:
+    def n_prefix_layers(self, n_layers: int) -> int:
         """All."""
         return n_layers

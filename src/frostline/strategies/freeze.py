@@ -41,12 +41,12 @@ class Freeze(Strategy):
         trained = stack.parameters_above(self.n_frozen)
         return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """The frozen ones."""
         return self.n_frozen
 
@@ -75,11 +75,11 @@ class FreezeRest(Strategy):
         """That of the depth."""
         return self._as_depth(stack.n_layers).plan(stack)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
         """The depth that it means in a model of so many layers."""
         return self._as_depth(n_layers)
 
-    def n_below(self, n_layers: int) -> int:
+    def n_prefix_layers(self, n_layers: int) -> int:
         """The frozen ones."""
         return n_layers - self.n_last
 

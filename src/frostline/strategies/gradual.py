@@ -40,6 +40,6 @@ class Gradual(Strategy):
         whole = Phase(epochs=None, cached_layers=None, trained=stack.all_parameters)
         return Plan(n_frozen=None, phases=(*lower, whole))
 
-    def may_keep(self, n_layers: int) -> bool:
+    def is_worth_caching(self, n_layers: int) -> bool:
         """What is still frozen in an epoch need not be computed in it."""
         return n_layers > 1

@@ -53,17 +53,17 @@ class Layers(Strategy):
         below, depth = min(self.trained) - 1, self._depth(stack.n_layers)
         return Plan.one_phase(n_frozen=depth, cached_layers=below, trained=stack.parameters_of(self.trained))
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
         """Where the layers are the last ones, the depth."""
         self._check(n_layers)
         depth = self._depth(n_layers)
         return self if depth is None else Freeze(depth)
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """Those below the lowest that trains."""
         return min(self.trained) - 1
 
-    def n_trained(self, n_layers: int) -> int:  # noqa: ARG002
+    def n_trained_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """Those that are named."""
         return len(self.trained)
 

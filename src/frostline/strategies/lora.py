@@ -47,25 +47,25 @@ class Lora(Strategy):
         trained = (*lora_parameters(added), *stack.parameters_of(()))
         return Plan.one_phase(cached_layers=self.n_frozen, trained=trained, added=added)
 
-    def put_in(self, stack: Stack) -> None:
+    def add_modules(self, stack: Stack) -> None:
         """Wraps the projections as peft does."""
         from frostline.model.added.adapters import add_lora
         from frostline.model.parts import query_and_value
 
         add_lora(stack, query_and_value(stack, self.n_frozen), rank=self.rank, alpha=2 * self.rank)
 
-    def take_out(self, stack: Stack) -> bool:
+    def merge_modules(self, stack: Stack) -> bool:
         """Adds the updates to the weights that they are of."""
         from frostline.model.added.adapters import merge_lora
 
         merge_lora(stack)
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """Those without updates."""
         return self.n_frozen

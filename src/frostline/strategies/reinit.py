@@ -41,7 +41,7 @@ class Reinit(Strategy):
         edits = pretrained_above(stack, stack.n_layers - self.n_new, with_norm=False)
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
-    def settled(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_new, n_layers)
         return self

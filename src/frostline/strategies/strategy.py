@@ -46,33 +46,33 @@ class Strategy(abc.ABC):
     def plan(self, stack: Stack) -> Plan:
         """What it decides for this model; touches no weight. A UsageError where the model has not what it takes."""
 
-    def put_in(self, stack: Stack) -> None:
+    def add_modules(self, stack: Stack) -> None:
         """Puts the modules into the model that its plan calls added; random numbers come from torch's generator."""
         raise AssertionError(f"{self.name} adds nothing to {type(stack.model).__name__}")
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
         """Makes a trained model one of its own class again; False where it cannot be, and only we can open it."""
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - those that depend on them use them
+    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - those that depend on them use them
         """The same in its one way of writing for a model and a kind of task; a UsageError where it cannot be."""
         return self
 
-    def reads(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
+    def reader_depths(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
         """Depths whose states, of all tokens, a head of its own reads; mostly the model's own head reads."""
         return ()
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """How many of the lowest layers, embeddings included, nothing ever changes in; 0: none of them."""
         return 0
 
-    def n_trained(self, n_layers: int) -> int:
+    def n_trained_layers(self, n_layers: int) -> int:
         """In how many layers something trains."""
-        return n_layers - self.n_below(n_layers)
+        return n_layers - self.n_prefix_layers(n_layers)
 
-    def may_keep(self, n_layers: int) -> bool:
+    def is_worth_caching(self, n_layers: int) -> bool:
         """Whether it pays to keep what frozen layers put out; the embeddings alone cost nothing to compute again."""
-        return self.n_below(n_layers) > 0
+        return self.n_prefix_layers(n_layers) > 0
 
 
 def read_nothing(argument: str) -> None:

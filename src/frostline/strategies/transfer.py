@@ -41,7 +41,7 @@ class Transfer(Strategy):
         edits = pretrained_above(stack, self.n_kept, with_norm=True)
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
-    def settled(self, n_layers: int, kind: Kind) -> Transfer:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: Kind) -> Transfer:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_kept, n_layers)
         return self

@@ -60,7 +60,7 @@ def opened_comparison(
 
     def check_model(opened: Opened, comparison: ResolvedComparison) -> None:
         lines.extend(plan_lines(opened, comparison))
-        if any(strategy.rates == "none" for strategy in of_comparison(comparison).wanted.values()):
+        if any(strategy.is_closed_form for strategy in of_comparison(comparison).wanted.values()):
             check_pooled(opened, options.max_cache_bytes)
 
     limit = options.max_cache_bytes

@@ -90,7 +90,7 @@ def _at_most(given: int | None) -> int:
 
 
 def _run_seconds(spec: RunSpec, pace: Pace, n_train: int, n_dev: int) -> float:
-    if parse(spec.strategy).rates == "none":  # one fit to all rows
+    if parse(spec.strategy).is_closed_form:  # one fit to all rows
         return (n_train + n_dev) * pace.row_seconds
     n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
     n_evaluated = spec.epochs * n_dev + min(n_train, 1000)

@@ -42,16 +42,16 @@ def layer_forwards(n_trained: int, n_computed: int = 0) -> float:
 
 def units(spec: RunSpec, n_layers: int) -> float:
     """Cost of a run, one row, in layer-forwards."""
-    n_below = parse(spec.strategy).n_below(n_layers)
-    return spec.epochs * layer_forwards(n_layers - n_below, 0 if spec.is_cached else n_below)
+    n_prefix = parse(spec.strategy).n_prefix_layers(n_layers)
+    return spec.epochs * layer_forwards(n_layers - n_prefix, 0 if spec.is_cached else n_prefix)
 
 
 def spec_at(resolved: ResolvedCurve, strategy: Strategy, rate: float) -> RunSpec:
     """The run of one strategy at one rate, with the first seed."""
-    is_cached = resolved.is_cached and strategy.may_keep(resolved.n_layers)
-    has_dtype = is_cached and strategy.rates != "none"  # pooled states are always kept as they are
+    is_cached = resolved.is_cached and strategy.is_worth_caching(resolved.n_layers)
+    has_dtype = is_cached and not strategy.is_closed_form  # pooled states are always kept as they are
     dtype = resolved.asked.cache_dtype if has_dtype else resolved.base.cache_dtype
-    rate = 0.0 if strategy.rates == "none" else rate
+    rate = 0.0 if strategy.is_closed_form else rate
     return resolved.base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
@@ -82,7 +82,7 @@ class Programme(Generic[Name]):
         Nothing where a single rate was given, and nothing for what has no rate.
         """
         resolved = self.settled
-        if len(resolved.asked.learning_rates) == 1 or all(one.rates == "none" for one in self.wanted.values()):
+        if len(resolved.asked.learning_rates) == 1 or all(one.is_closed_form for one in self.wanted.values()):
             return {}
         if resolved.asked.protocol == "paper":
             return {None: line_search_specs(resolved)}
@@ -91,7 +91,7 @@ class Programme(Generic[Name]):
                 spec_at(resolved, strategy, rate).replace(role="tuning", seed=0) for rate in _rates(resolved, strategy)
             ]
             for name, strategy in self.wanted.items()
-            if strategy.rates != "none"
+            if not strategy.is_closed_form
         }
 
     def rates(self, searched: Mapping[str, RunResult]) -> dict[Name, float]:
@@ -101,7 +101,7 @@ class Programme(Generic[Name]):
             return dict.fromkeys(self.wanted, self.settled.asked.learning_rates[0])
         found = {name: [searched[s.key] for s in specs if s.key in searched] for name, specs in groups.items()}
         best = {name: best_rate(results) for name, results in found.items() if results}
-        without = {name: 0.0 for name, strategy in self.wanted.items() if strategy.rates == "none"}
+        without = {name: 0.0 for name, strategy in self.wanted.items() if strategy.is_closed_form}
         if self.settled.asked.protocol == "paper":
             return dict.fromkeys(self.wanted, best[None]) if None in best else without
         return {name: rate for name in self.wanted if (rate := (without | best).get(name)) is not None}
@@ -131,7 +131,7 @@ def of_comparison(comparison: ResolvedComparison) -> Programme[str]:
     faults: list[str] = []
     for name in comparison.strategies:
         try:
-            wanted[name] = parse(name).settled(settled.n_layers, kind)
+            wanted[name] = parse(name).resolved(settled.n_layers, kind)
         except UsageError as error:
             faults.append(str(error))
     if faults:
@@ -153,7 +153,7 @@ def _rates(resolved: ResolvedCurve, strategy: Strategy) -> list[float]:
         return rates
     if strategy.rates == "large":
         return list(LARGE_RATES)
-    is_shallow_tail = 2 * strategy.n_trained(resolved.n_layers) <= resolved.n_layers
+    is_shallow_tail = 2 * strategy.n_trained_layers(resolved.n_layers) <= resolved.n_layers
     return rates if is_shallow_tail else [rate for rate in rates if rate <= _HIGHEST_FOR_MANY]
 
 

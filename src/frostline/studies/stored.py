@@ -156,7 +156,7 @@ def comparison_of(
     return build_comparison(
         request=comparison.settled.asked,
         groups=_replicates(groups, found),
-        n_trained={name: strategy.n_trained(n_layers) for name, strategy in asked.wanted.items()},
+        n_trained={name: strategy.n_trained_layers(n_layers) for name, strategy in asked.wanted.items()},
         n_frozen={name: one.n_frozen if isinstance(one, Freeze) else None for name, one in asked.wanted.items()},
         line_search=[
             TriedFor(
@@ -247,7 +247,7 @@ def _probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[ProbePoi
 def probe_specs(spec: RunSpec, seeds: Sequence[int], *, is_cached: bool) -> list[RunSpec]:
     """Fits to the features of all layers, one a seed, on the same rows as a run."""
     assert spec.task.kind is not None, "the task of a run is resolved"
-    strategy = Features().settled(0, spec.task.kind)
+    strategy = Features().resolved(0, spec.task.kind)
     changes = {"strategy": strategy.name, "learning_rate": 0.0, "role": "replicate", "cache_dtype": "fp32"}
     return [spec.replace(seed=seed, is_cached=is_cached, **changes) for seed in seeds]
 

@@ -106,7 +106,7 @@ class Runner:
 
     def pace(self, spec: RunSpec, n_steps: int) -> Pace:
         """How fast a spec trains and evaluates here, from a few steps; nothing is kept."""
-        if strategies.parse(spec.strategy).rates == "none":  # no steps: a whole fit, told by the row
+        if strategies.parse(spec.strategy).is_closed_form:  # no steps: a whole fit, told by the row
             result = self.run(spec)
             return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
         with self.descending(spec) as (training, descent):
@@ -233,7 +233,7 @@ def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
     if plan.added:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(seed, "added"))
-            strategy.put_in(stack)
+            strategy.add_modules(stack)
     return _Run(spec, prepared, stack, plan, on_epoch)
 
 
