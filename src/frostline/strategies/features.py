@@ -1,4 +1,7 @@
-"""The pretrained model as it is: a classifier on what its layers put out (a CrossValidated answer; BERT, table 7)."""
+"""The pretrained model as a fixed feature extractor, with a new classifier on the outputs of its layers.
+
+The closed-form variant is a common suggestion on CrossValidated; the LSTM variant is from BERT's paper, table 7.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ _FITS: dict[Kind, Literal["logreg", "ridge"]] = {"classification": "logreg", "re
 @final
 @dataclass(frozen=True)
 class Features(Strategy):
-    """Fit an L2 logistic or ridge regression to the pooled states of one layer; train nothing in the model.
+    """Fit an L2-regularised logistic or ridge regression to the pooled states of one layer; the model stays frozen.
 
-    Layer, pooling (mean, first or last token) and strength are chosen on rows held out of train.
+    Layer, pooling (mean, first or last token) and regularisation are chosen on rows held out of train.
     """
 
     fit: Literal["logreg", "ridge"] | None = None
-    """None: by the kind of the task"""
+    """None: chosen by the kind of task"""
 
     forms = "features, features:logreg, features:ridge or features:bilstm"
     example = "features"
-    rates = "none"
+    is_closed_form = True
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
@@ -41,7 +44,7 @@ class Features(Strategy):
                 return cls(argument)
             case "bilstm":
                 return BiLstm()
-        raise UnreadableError("wants logreg, ridge or bilstm behind it, or nothing")
+        raise UnreadableError("takes logreg, ridge, bilstm or no argument")
 
     @property
     def name(self) -> str:
@@ -49,7 +52,7 @@ class Features(Strategy):
         return "features" if self.fit is None else f"features:{self.fit}"
 
     def plan(self, stack: Stack) -> Plan:
-        """A linear reader of one layer's states, fitted in one go; everything below it may be cached."""
+        """A linear reader over one layer's states, fitted in closed form. All layers may be cached."""
         from frostline.model.added.readers import LINEAR_PARAMETERS, READER
 
         return Plan.one_phase(
@@ -57,30 +60,30 @@ class Features(Strategy):
         )
 
     def add_modules(self, stack: Stack) -> None:
-        """A reader that is still to be fitted."""
+        """Adds a linear reader that is not fitted yet."""
         from frostline.model.added.readers import add_linear
 
         add_linear(stack)
 
     def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
-        """No: the model's class has no place for another head."""
+        """False: the model's class has no place for another head."""
         return False
 
     def resolved(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
-        """With the fit that the kind of task takes."""
+        """With the fit that suits the kind of task."""
         if self.fit not in (None, _FITS[kind]):
             raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{_FITS[kind]}")
         return Features(_FITS[kind])
 
     def n_prefix_layers(self, n_layers: int) -> int:
-        """All."""
+        """All layers: nothing in the model trains."""
         return n_layers
 
 
 @final
 @dataclass(frozen=True)
 class BiLstm(Strategy):
-    """Train a two-layer bidirectional LSTM over the states of the last four layers; nothing in the model."""
+    """Train a two-layer bidirectional LSTM over the states of the last four layers; the model stays frozen."""
 
     forms = Features.forms
     example = Features.example
@@ -88,7 +91,7 @@ class BiLstm(Strategy):
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
-        """As for `features`."""
+        """The same forms as `features`."""
         return Features.read(argument)
 
     @property
@@ -97,21 +100,23 @@ class BiLstm(Strategy):
         return "features:bilstm"
 
     def plan(self, stack: Stack) -> Plan:
-        """The LSTM and its output; all states may be cached."""
+        """The LSTM and its output layer. All layers may be cached."""
         from frostline.model.added.readers import READER, bilstm_parameters
 
         return Plan.one_phase(
-            cached_layers=stack.n_layers, trained=bilstm_parameters(stack, self.reader_depths(stack.n_layers)), added=(READER,)
+            cached_layers=stack.n_layers,
+            trained=bilstm_parameters(stack, self.reader_depths(stack.n_layers)),
+            added=(READER,),
         )
 
     def add_modules(self, stack: Stack) -> None:
-        """A new LSTM."""
+        """Adds a new LSTM."""
         from frostline.model.added.readers import add_bilstm
 
         add_bilstm(stack, self.reader_depths(stack.n_layers))
 
     def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
-        """No: the model's class has no place for another head."""
+        """False: the model's class has no place for another head."""
         return False
 
     def reader_depths(self, n_layers: int) -> tuple[int, ...]:
@@ -119,5 +124,5 @@ class BiLstm(Strategy):
         return tuple(range(max(1, n_layers - 3), n_layers + 1))
 
     def n_prefix_layers(self, n_layers: int) -> int:
-        """All."""
+        """All layers: nothing in the model trains."""
         return n_layers

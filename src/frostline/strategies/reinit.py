@@ -1,4 +1,4 @@
-"""Some of the top anew: the last layers of a pretrained model are often the worst start (Zhang 2020)."""
+"""Re-initialising the top layers, whose pretrained weights are often a poor starting point (Zhang 2020)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Reinit(Strategy):
-    """Train everything, after the pooler and the top `n_new` layers were drawn anew."""
+    """Re-initialise the pooler and the top `n_new` layers, then train everything."""
 
     n_new: int
 
@@ -34,7 +34,7 @@ class Reinit(Strategy):
         return f"reinit:{self.n_new}"
 
     def plan(self, stack: Stack) -> Plan:
-        """All parameters train; a head that is new anyway is not drawn twice."""
+        """All parameters train. The head is not re-initialised here: it is new in every run."""
         from frostline.model.parts import pretrained_above
 
         check_layers(self, self.n_new, stack.n_layers)
@@ -42,6 +42,6 @@ class Reinit(Strategy):
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
     def resolved(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
-        """Itself, if the model has so many layers."""
+        """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_new, n_layers)
         return self
