@@ -124,18 +124,18 @@ MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "an unknown model type": (configured(model_type="brt"), 3, ("unknown model_type 'brt'", "Did you mean 'bert'?")),
     "code of its own": (configured(model_type="odd", auto_map={"AutoConfig": "c.C"}), 2,
         ("auto_map", "never runs code")),
-    "a model of images": (configured(model_type="vit"), 3, ("classifies no texts", "language model")),
+    "a model of images": (configured(model_type="vit"), 3, ("cannot classify texts", "language model")),
     "a size that is text": (configured(hidden_size="8"), 3, ("hidden_size", "expected int")),
     "heads that do not divide": (configured(num_attention_heads=3), 3, ("multiple of the number of attention heads",)),
     "an unknown activation": (configured(hidden_act="nope"), 3, ("nope",)),
     "no weights": (without("*.safetensors"), 3, ("no weights", "model.safetensors", "pytorch_model.bin")),
     "weights of TensorFlow": (lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"), 3,
         ("tf_model.h5", "torch")),
-    "truncated weights": (halved("model.safetensors"), 3, ("model.safetensors", "truncated", "get it again")),
+    "truncated weights": (halved("model.safetensors"), 3, ("model.safetensors", "truncated", "download it again")),
     "empty weights": (written("model.safetensors", b""), 3, ("model.safetensors", "truncated")),
     "a missing shard": (lambda f: (without("*.safetensors")(f), written("model.safetensors.index.json", SHARDED)(f)), 3,
         ("index.json", "model-00001-of-00002.safetensors", "not there")),
-    "a NaN weight": (set_to(QUERY, float("nan")), 3, ("NaN", f"bert.{QUERY}", "get the checkpoint again")),
+    "a NaN weight": (set_to(QUERY, float("nan")), 3, ("NaN", f"bert.{QUERY}", "download the checkpoint again")),
     "an infinite weight": (set_to(QUERY, float("-inf")), 3, ("infinity", f"bert.{QUERY}")),
     "another width": (configured(hidden_size=16), 3, (TENSORS, "have another shape")),
     "more layers than weights": (configured(num_hidden_layers=5), 3, (TENSORS, "32 are missing")),
@@ -222,7 +222,7 @@ def test_a_file_and_what_is_no_name_at_all_are_told_to_layers_too(toy: Toy, capf
 
 def test_predictions_need_a_trained_head(toy: Toy, capfd: pytest.CaptureFixture[str]) -> None:
     code = main(["predict", str(toy.model), str(toy.dev)])
-    check_one_line(code, 3, (str(toy.model), "no fine-tuned model", "classifier", "frostline train --save"), capfd)
+    check_one_line(code, 3, (str(toy.model), "not a fine-tuned model", "classifier", "frostline train --save"), capfd)
 
 
 def unknown_words(path: Path, n_unknown: int) -> Path:

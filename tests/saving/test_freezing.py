@@ -250,7 +250,7 @@ def test_randomness_in_eval_is_refused_and_leaves_no_trace() -> None:
     model = _Noisy(BurrowConfig(pad_token_id=0)).train()
     model.always = True
     before = _trace(model)
-    with pytest.raises(UsageError, match="draws random numbers below layer 2 in eval too"):
+    with pytest.raises(UsageError, match="draws random numbers below layer 2 in evaluation mode too"):
         frostline.freeze(model, 1)
     assert {**_trace(model), "random": None} == {**before, "random": None}
 

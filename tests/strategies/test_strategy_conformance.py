@@ -33,7 +33,7 @@ NAMES = (
 REFUSED = {
     ("xlnet", "lora:2"): "no projections to query and value",
     ("xlnet", "lora:2@1"): "no projections to query and value",
-    ("xlnet", "adapter:2"): "adapter has no place",
+    ("xlnet", "adapter:2"): "no place for adapters",
     ("llama", "bitfit"): "have no biases",
 }
 
