@@ -28,7 +28,7 @@ from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.model.census import PAPER_MODELS
 from frostline.model.faults import FREQUENT_MODELS
-from frostline.model.load import DEMO_MODEL, describe, unknown_share
+from frostline.model.load import DEMO_MODEL, describe, load_config, unknown_share
 from frostline.studies.requests.settings import make_request
 from frostline.testing.models import make_tokenizer
 
@@ -263,6 +263,29 @@ def test_names_are_compared_with_those_of_the_paper_and_the_demo() -> None:
     assert set(FREQUENT_MODELS) == {*PAPER_MODELS, DEMO_MODEL}
 
 
+NAMES = {
+    "bert-base-uncasd": "bert-base-uncased",
+    "bert_base_uncased": "bert-base-uncased",
+    "google-bert/bert-base-uncase": "bert-base-uncased",
+    "brt-base-uncased": "bert-base-uncased",
+    "rberta-base": "roberta-base",
+    "all-MiniLM-L6": DEMO_MODEL,
+    "xlnet-base-cased": None,
+    "albert-base-uncased": None,
+    "distilbert-base-uncased": None,
+    "xlm-roberta-base": None,
+    "deberta-base": None,
+    "gpt2": None,
+}
+
+
+@pytest.mark.parametrize(("name", "meant"), NAMES.items())
+def test_only_models_of_the_same_family_are_suggested(name: str, meant: str | None) -> None:
+    with pytest.raises(UsageError, match=f"no usable model {name!r}") as caught:
+        load_config(name)
+    assert str(caught.value).endswith(f"Did you mean {meant!r}?" if meant else "or give a folder.")
+
+
 class Hub(http.server.BaseHTTPRequestHandler):
     """A Hub that has nothing but one model with code of its own, and answers as the real one does."""
 
@@ -308,7 +331,7 @@ HUB: dict[str, tuple[str, tuple[str, ...]]] = {
     "bert-base-uncasd": ("online", ("'bert-base-uncasd'", "not on the Hub", "Did you mean 'bert-base-uncased'?")),
     "nobody/nothing": ("online", ("'nobody/nothing'", "no such folder", "not on the Hub", "hf auth login")),
     "owner/gated-model": ("online", ("gated", "https://huggingface.co/owner/gated-model", "hf auth login")),
-    "owner/coded": ("online", ("'owner/coded'", "code of its own", "never runs code")),
+    "owner/coded": ("online", ("'owner/coded'", "needs its own code", "never runs code")),
     "rberta-base": ("nowhere", ("'rberta-base'", "the Hub cannot be reached", "Did you mean 'roberta-base'?")),
     "./models/none": ("nowhere", ("'./models/none'", "no such folder")),
     "a/b/c": ("nowhere", ("'a/b/c'", "no such folder")),

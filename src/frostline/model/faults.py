@@ -7,6 +7,7 @@ checked. Code that comes with a model is never run.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import pickle
 import re
@@ -32,6 +33,9 @@ from frostline.model.stack import NoDepthError, Stack
 
 FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
 """Names to suggest for a mistyped one: the models of the paper and of the demo."""
+
+_NEAR_FAMILY = 0.8
+"""Least similarity of `rberta` to `roberta` for it to be a typo."""
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = tuple(f"{name}.index.json" for name in _WEIGHTS)
@@ -179,11 +183,11 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
 
     if isinstance(error, PermissionError):
         return None
-    hint = suggestion(name, [known for known in FREQUENT_MODELS if _family(known) == _family(name)])
+    hint = suggestion(name, [known for known in FREQUENT_MODELS if _is_same_family(name, known)])
     if is_due_to(HFValidationError) or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         return f"there is no such folder.{hint}"
     if is_due_to(GatedRepoError):
-        return f"access is restricted (gated); ask for it at https://huggingface.co/{name}, then log in with `hf auth login`"
+        return f"it is gated: ask for access at https://huggingface.co/{name}, then log in with `hf auth login`"
     if is_due_to(RepositoryNotFoundError):
         return f"no such folder, and not on the Hub (or private: log in with `hf auth login`).{hint}"
     if is_due_to(LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError):
@@ -195,13 +199,15 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
     return None
 
 
-def _family(name: str) -> str:
-    """The first part of a model's name: `bert` for `google-bert/bert-base-uncased`.
+def _is_same_family(name: str, known: str) -> bool:
+    """Whether the first parts of two model names (`bert` in `google-bert/bert-base-uncased`) are the same or a typo.
 
-    Names of other families are never suggested: `xlnet-base-cased` is close to `bert-base-uncased` letter by letter, but
-    a user who writes it does not mean BERT.
+    `xlnet-base-cased` has most letters of `bert-base-uncased`, but a user who writes it does not mean BERT.
     """
-    return re.split(r"[-_]", name.rpartition("/")[2].lower())[0]
+    given, wanted = (re.split(r"[-_]", each.rpartition("/")[2].lower())[0] for each in (name, known))
+    if given in CONFIG_MAPPING:  # the name of a family, so not a typo: ALBERT is not BERT
+        return given == wanted
+    return difflib.SequenceMatcher(None, given, wanted).ratio() >= _NEAR_FAMILY
 
 
 def _is_folder(name: str) -> bool:

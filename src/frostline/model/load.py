@@ -119,7 +119,7 @@ def located(name: str) -> str:
 
 
 def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_token_id: int | None) -> PreTrainedModel:
-    """The pretrained model with a new head, initialised from `head_seed`. Without label names: regression, one output."""
+    """The pretrained model with a new head from `head_seed`. Without label names: regression with one output."""
     settings: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     if label_names:
         settings = {
@@ -134,7 +134,7 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
 
 
 def load_trained(folder: Path) -> PreTrainedModel:
-    """A fine-tuned model with its saved head; raises a DataError if it has none: the library would make a random one."""
+    """A fine-tuned model with its saved head; raises a DataError if it has none (the library would draw one)."""
     load_config(str(folder))
     model, missing, mismatched = _load(str(folder), head_seed=0)
     if absent := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
