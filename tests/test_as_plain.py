@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, get_linear_schedule_with_warmup
 
+from families import ABOVE, DECODERS, LAYERS
 from frostline.model.load import load_model
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
@@ -29,7 +30,6 @@ from frostline.storage.prefix_cache import Cache
 from frostline.testing.models import FAMILIES, Family, make_model, make_rows, make_tokenizer
 from frostline.training.batches import Encoded, training_batches
 from frostline.training.prefix import Origin, Prefixes, Split
-from test_families import ABOVE, DECODERS, LAYERS
 from tiny import BASIC, PACKED, STEPS, Case, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.

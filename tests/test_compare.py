@@ -161,7 +161,7 @@ def test_a_dry_run_only_tells(toy: Toy, tmp_path: Path, capfd: pytest.CaptureFix
     [
         ("full,freeze:99", ("'freeze:99': the model has 3 layers", "Did you mean 'freeze:3'?")),
         ("lorra:8", ("unknown strategy 'lorra:8'", "lora:R", "Did you mean 'lora'?")),
-        ("lora:-1,layers:", ("'lora:-1' wants a whole number", "'layers:' has nothing behind its colon")),
+        ("lora:-1,layers:", ("'lora:-1' needs a whole number", "'layers:' has nothing after the colon")),
         ("freeze:99,layers:9", ("freeze:99", "no layer 9")),
         ("full,full", ("'full' is there twice",)),
         ("freeze:2,freeze:+1", ("'freeze:2' and 'freeze:+1' are the same for this model",)),

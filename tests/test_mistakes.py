@@ -28,7 +28,7 @@ from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.model.census import PAPER_MODELS
 from frostline.model.faults import FREQUENT_MODELS
-from frostline.model.load import DEMO_MODEL, describe, unknown_share
+from frostline.model.load import DEMO_MODEL, describe, load_config, unknown_share
 from frostline.studies.requests.settings import make_request
 from frostline.testing.models import make_tokenizer
 
@@ -124,18 +124,18 @@ MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "an unknown model type": (configured(model_type="brt"), 3, ("unknown model_type 'brt'", "Did you mean 'bert'?")),
     "code of its own": (configured(model_type="odd", auto_map={"AutoConfig": "c.C"}), 2,
         ("auto_map", "never runs code")),
-    "a model of images": (configured(model_type="vit"), 3, ("classifies no texts", "language model")),
+    "a model of images": (configured(model_type="vit"), 3, ("cannot classify texts", "language model")),
     "a size that is text": (configured(hidden_size="8"), 3, ("hidden_size", "expected int")),
     "heads that do not divide": (configured(num_attention_heads=3), 3, ("multiple of the number of attention heads",)),
     "an unknown activation": (configured(hidden_act="nope"), 3, ("nope",)),
     "no weights": (without("*.safetensors"), 3, ("no weights", "model.safetensors", "pytorch_model.bin")),
     "weights of TensorFlow": (lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"), 3,
         ("tf_model.h5", "torch")),
-    "truncated weights": (halved("model.safetensors"), 3, ("model.safetensors", "truncated", "get it again")),
+    "truncated weights": (halved("model.safetensors"), 3, ("model.safetensors", "truncated", "download it again")),
     "empty weights": (written("model.safetensors", b""), 3, ("model.safetensors", "truncated")),
     "a missing shard": (lambda f: (without("*.safetensors")(f), written("model.safetensors.index.json", SHARDED)(f)), 3,
         ("index.json", "model-00001-of-00002.safetensors", "not there")),
-    "a NaN weight": (set_to(QUERY, float("nan")), 3, ("NaN", f"bert.{QUERY}", "get the checkpoint again")),
+    "a NaN weight": (set_to(QUERY, float("nan")), 3, ("NaN", f"bert.{QUERY}", "download the checkpoint again")),
     "an infinite weight": (set_to(QUERY, float("-inf")), 3, ("infinity", f"bert.{QUERY}")),
     "another width": (configured(hidden_size=16), 3, (TENSORS, "have another shape")),
     "more layers than weights": (configured(num_hidden_layers=5), 3, (TENSORS, "32 are missing")),
@@ -222,7 +222,7 @@ def test_a_file_and_what_is_no_name_at_all_are_told_to_layers_too(toy: Toy, capf
 
 def test_predictions_need_a_trained_head(toy: Toy, capfd: pytest.CaptureFixture[str]) -> None:
     code = main(["predict", str(toy.model), str(toy.dev)])
-    check_one_line(code, 3, (str(toy.model), "no fine-tuned model", "classifier", "frostline train --save"), capfd)
+    check_one_line(code, 3, (str(toy.model), "not a fine-tuned model", "classifier", "frostline train --save"), capfd)
 
 
 def unknown_words(path: Path, n_unknown: int) -> Path:
@@ -261,6 +261,29 @@ def test_the_share_of_unknown_tokens_leaves_the_framing_ones_out(n_known: int, n
 
 def test_names_are_compared_with_those_of_the_paper_and_the_demo() -> None:
     assert set(FREQUENT_MODELS) == {*PAPER_MODELS, DEMO_MODEL}
+
+
+NAMES = {
+    "bert-base-uncasd": "bert-base-uncased",
+    "bert_base_uncased": "bert-base-uncased",
+    "google-bert/bert-base-uncase": "bert-base-uncased",
+    "brt-base-uncased": "bert-base-uncased",
+    "rberta-base": "roberta-base",
+    "all-MiniLM-L6": DEMO_MODEL,
+    "xlnet-base-cased": None,
+    "albert-base-uncased": None,
+    "distilbert-base-uncased": None,
+    "xlm-roberta-base": None,
+    "deberta-base": None,
+    "gpt2": None,
+}
+
+
+@pytest.mark.parametrize(("name", "meant"), NAMES.items())
+def test_only_models_of_the_same_family_are_suggested(name: str, meant: str | None) -> None:
+    with pytest.raises(UsageError, match=f"no usable model {name!r}") as caught:
+        load_config(name)
+    assert str(caught.value).endswith(f"Did you mean {meant!r}?" if meant else "or give a folder.")
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -308,7 +331,7 @@ HUB: dict[str, tuple[str, tuple[str, ...]]] = {
     "bert-base-uncasd": ("online", ("'bert-base-uncasd'", "not on the Hub", "Did you mean 'bert-base-uncased'?")),
     "nobody/nothing": ("online", ("'nobody/nothing'", "no such folder", "not on the Hub", "hf auth login")),
     "owner/gated-model": ("online", ("gated", "https://huggingface.co/owner/gated-model", "hf auth login")),
-    "owner/coded": ("online", ("'owner/coded'", "code of its own", "never runs code")),
+    "owner/coded": ("online", ("'owner/coded'", "needs its own code", "never runs code")),
     "rberta-base": ("nowhere", ("'rberta-base'", "the Hub cannot be reached", "Did you mean 'roberta-base'?")),
     "./models/none": ("nowhere", ("'./models/none'", "no such folder")),
     "a/b/c": ("nowhere", ("'a/b/c'", "no such folder")),

@@ -1,4 +1,7 @@
-"""The parameter table of a model: the pretrained model with its pooler, as the paper counts; the task head apart."""
+"""The parameter table of a model.
+
+As in the paper, the pooler counts as part of the pretrained model, and the task head does not.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ PAPER_MODELS: dict[str, PreTrainedConfig] = {
     "roberta-base": RobertaConfig(**_ROBERTA),
     "roberta-large": RobertaConfig(**_ROBERTA, **_LARGE),
 }
-"""The four models of the paper: counting their parameters takes no download."""
+"""The four models of the paper: their parameters can be counted without a download."""
 
 
 def census(name: str) -> Census:
-    """What the model consists of, and what is trained at each depth (with a head for two classes)."""
+    """How many parameters each part of the model has, and how many train at each depth (head for two classes)."""
     config = PAPER_MODELS.get(name) or load_config(name)
     with quiet(), one_line_errors(name):
         with torch.device("meta"):
             pretrained = AutoModel.from_config(config)
-        stack = _taken_apart(config)
+        stack = _stack_of(config)
     structure = stack.structure
     total = sum(p.numel() for p in pretrained.parameters())
     _, layers = find_layers(pretrained)
@@ -46,7 +49,7 @@ def census(name: str) -> Census:
         model=name,
         n_layers=stack.n_layers,
         embeddings=embeddings,
-        layer=statistics.mode(sizes),  # ModernBERT's first lacks a norm
+        layer=statistics.mode(sizes),  # the most frequent size: ModernBERT's first layer lacks a norm
         layers=sum(sizes),
         pooler=total - embeddings - sum(sizes),
         total=total,
@@ -59,13 +62,13 @@ def census(name: str) -> Census:
     )
 
 
-def _taken_apart(config: PreTrainedConfig) -> Stack:
-    """The model with a task head, without memory for its weights where it can be taken apart like that."""
+def _stack_of(config: PreTrainedConfig) -> Stack:
+    """The model with a task head; on the meta device, without memory for weights, if its structure is found there."""
     with torch.device("meta"):
         stack = Stack(AutoModelForSequenceClassification.from_config(config))
         find_layers(stack.model)
     try:
         _ = stack.structure
-    except NoDepthError:  # XLNet's positions cannot be computed there
+    except NoDepthError:  # XLNet's positions cannot be computed on the meta device
         return Stack(AutoModelForSequenceClassification.from_config(config))
     return stack

@@ -1,14 +1,16 @@
-"""What can be wrong with a pretrained model, in one line each.
+"""Faults of pretrained models, each explained in one line.
 
-Looks at a folder before the library does, explains what the library raises, and looks at what came out. Runs nothing
-that comes with a model.
+A model folder is checked before the library opens it, the library's errors are translated, and the loaded weights are
+checked. Code that comes with a model is never run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import pickle
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,20 +32,23 @@ from frostline.errors import DataError, FrostlineError, UsageError, one_line, so
 from frostline.model.stack import NoDepthError, Stack
 
 FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
-"""Names that a mistyped one is compared with: the paper's models and the demo's."""
+"""Names to suggest for a mistyped one: the models of the paper and of the demo."""
+
+_NEAR_FAMILY = 0.8
+"""Least similarity of `rberta` to `roberta` for it to be a typo."""
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = tuple(f"{name}.index.json" for name in _WEIGHTS)
 
 _NO_CODE = "frostline never runs code that comes with a model; give one whose architecture is part of transformers"
 _UNSAFE = (
-    "pytorch_model.bin is not safe to load: it holds more than tensors, or is damaged, and nothing of it was run. Get "
-    "the weights as model.safetensors, or, if you trust who made it, convert it: import torch, safetensors.torch; "
+    "pytorch_model.bin is not safe to load: it holds more than tensors, or is damaged. Nothing in it was run. Get the "
+    "weights as model.safetensors, or, if you trust their author, convert them: import torch, safetensors.torch; "
     "safetensors.torch.save_file(torch.load('pytorch_model.bin', weights_only=False), 'model.safetensors')"
 )
 
-# What the library lets through where a model's files are not what it expects.
-_OF_THE_LIBRARY = (
+# Errors that the library raises for model files it does not expect.
+_LIBRARY_ERRORS = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError, ImportError,
     SafetensorError, StrictDataclassError,
 )  # fmt: skip
@@ -51,22 +56,22 @@ _OF_THE_LIBRARY = (
 
 @contextlib.contextmanager
 def one_line_errors(name: str, part: str = "model") -> Iterator[None]:
-    """Turns what the library raises about a model, or a part of one, into one line."""
+    """Turns the library's errors about a model, or a part of it, into errors of one line."""
     try:
         yield
     except FrostlineError:
         raise
     except (pickle.UnpicklingError, struct.error, EOFError) as error:
         raise DataError(_UNSAFE, path=name) from error
-    except _OF_THE_LIBRARY as error:
-        reason = _in_our_words(error)
+    except _LIBRARY_ERRORS as error:
+        reason = _reason(error)
         if _is_folder(name):
             raise DataError(f"no usable {part}: {reason}", path=name) from error
         raise UsageError(f"no usable {part} {name!r}: {_on_the_hub(name, error) or reason}") from error
 
 
 def check_folder(folder: Path) -> None:
-    """Raises, where a folder has no configuration of a model that the library knows, and says what it is instead."""
+    """Raises if a folder has no configuration of a known kind of model, and says what the folder holds instead."""
     path = folder / "config.json"
     if not path.is_file():
         raise DataError(_instead_of_a_model(folder), path=folder)
@@ -75,14 +80,14 @@ def check_folder(folder: Path) -> None:
     if kind in CONFIG_MAPPING:
         return
     if code:
-        raise UsageError(f"{path}: the model asks for code of its own (auto_map); {_NO_CODE}")
+        raise UsageError(f"{path}: the model needs its own code (auto_map); {_NO_CODE}")
     if kind is None:
-        raise DataError("no model_type; let transformers write it: model.save_pretrained(DIR)", path=path)
+        raise DataError("no model_type; save the model with transformers: model.save_pretrained(DIR)", path=path)
     raise DataError(f"unknown model_type {kind!r}.{suggestion(str(kind), CONFIG_MAPPING.keys())}", path=path)
 
 
 def check_weight_files(folder: Path) -> None:
-    """Raises, where the weights of a folder are not there or not whole."""
+    """Raises if weights are missing or incomplete in a folder."""
     if not any((folder / name).is_file() for name in (*_WEIGHTS, *_INDEXES)):
         others = sorted(path.name for path in folder.iterdir() if path.suffix in (".h5", ".msgpack", ".gguf", ".onnx"))
         only = f"; {', '.join(others)} is not for torch" if others else ""
@@ -95,31 +100,31 @@ def check_weight_files(folder: Path) -> None:
             with safe_open(file, framework="pt"):
                 pass
         except SafetensorError as error:
-            raise DataError(f"truncated, or no safetensors file ({error}); get it again", path=file) from error
+            raise DataError(f"truncated, or not a safetensors file ({error}); download it again", path=file) from error
 
 
 def check_finite(name: str, model: PreTrainedModel) -> None:
-    """Raises, where a weight is not a number."""
+    """Raises if a weight is NaN or infinite."""
     wrong = [weight for weight, tensor in model.named_parameters() if not torch.isfinite(tensor).all()]
     if wrong:
-        raise DataError(f"its weights hold NaN or infinity, in {some(wrong)}; get the checkpoint again", path=name)
+        raise DataError(f"its weights hold NaN or infinity, in {some(wrong)}; download the checkpoint again", path=name)
 
 
 def check_trunk(name: str, stack: Stack, missing: set[str], mismatched: set[str]) -> None:
-    """Raises, where what stands below the head was not in the checkpoint: the library draws it anew in silence."""
+    """Raises if weights below the head were not in the checkpoint: the library silently initialises them at random."""
     trunk = _trunk(stack)
     absent, other = sorted(missing & trunk), sorted(mismatched & trunk)
     if absent or other:
         raise DataError(
             f"its weights do not fit its configuration: of {len(trunk)} tensors below the head {len(absent)} are "
-            f"missing and {len(other)} have another shape, {(absent + other)[0]} among them; it is the checkpoint of "
+            f"missing and {len(other)} have another shape, e.g. {(absent + other)[0]}; either the checkpoint is of "
             "another model, or the configuration was changed",
             path=name,
         )
 
 
 def _trunk(stack: Stack) -> set[str]:
-    """Names of the parameters below the head; of a model without a depth, those of the bare model but its pooler."""
+    """Names of the parameters below the head; without a depth to cut at, those of the bare model except its pooler."""
     try:
         found = stack.structure
     except NoDepthError:
@@ -137,17 +142,17 @@ def _instead_of_a_model(folder: Path) -> str:
         return f"a PEFT adapter of {base}, not a model; merge the two (merge_and_unload) and save the result"
     inside = sorted(path.parent.name for path in folder.glob("*/config.json") if "model_type" in _read_json(path))
     if inside:
-        return f"no config.json; there is a model in {', '.join(inside)} below it: give that folder"
-    return "no config.json: not the folder of a transformers model; model.save_pretrained(DIR) makes one"
+        return f"no config.json; there is a model in {', '.join(inside)} inside it: give that folder"
+    return "no config.json: not a transformers model folder; model.save_pretrained(DIR) makes one"
 
 
 def _check_shards(index: Path) -> None:
     shards = _read_json(index).get("weight_map")
     if not isinstance(shards, dict):
-        raise DataError("no weight_map; get it again", path=index)
+        raise DataError("no weight_map; download it again", path=index)
     absent = sorted({str(shard) for shard in shards.values() if not (index.parent / str(shard)).is_file()})
     if absent:
-        raise DataError(f"it names {', '.join(absent)}, which is not there; get it too", path=index)
+        raise DataError(f"it names {', '.join(absent)}, which is not there; download it too", path=index)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -158,19 +163,19 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"not readable: {error}", path=path) from error
     if not isinstance(value, dict):
-        raise DataError("it should hold a JSON object", path=path)
+        raise DataError("it must hold a JSON object", path=path)
     return value
 
 
-def _in_our_words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if str(error).startswith("Unrecognized configuration class"):
-        return "transformers classifies no texts with this architecture; give a language model"
+        return "transformers cannot classify texts with this architecture; use a language model"
     kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: "
     return f"{kind}{one_line(error)}"
 
 
 def _on_the_hub(name: str, error: BaseException) -> str | None:
-    """Why a model that is no folder could not be had, in our words; None where the library's are needed."""
+    """Why a model could not be loaded from the Hub; None if the library's own message is better."""
     causes = list(_causes(error))
 
     def is_due_to(*kinds: type[BaseException]) -> bool:
@@ -178,24 +183,37 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
 
     if isinstance(error, PermissionError):
         return None
-    hint = suggestion(name, FREQUENT_MODELS)
+    hint = suggestion(name, [known for known in FREQUENT_MODELS if _is_same_family(name, known)])
     if is_due_to(HFValidationError) or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         return f"there is no such folder.{hint}"
     if is_due_to(GatedRepoError):
-        return f"it is gated; ask for access at https://huggingface.co/{name}, then log in with `hf auth login`"
+        return f"it is gated: ask for access at https://huggingface.co/{name}, then log in with `hf auth login`"
     if is_due_to(RepositoryNotFoundError):
         return f"no such folder, and not on the Hub (or private: log in with `hf auth login`).{hint}"
     if is_due_to(LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError):
-        return f"no such folder, not downloaded before, and the Hub cannot be reached: go online, give a folder.{hint}"
+        return (
+            f"no such folder, not downloaded before, and the Hub cannot be reached: go online or give a folder.{hint}"
+        )
     if "trust_remote_code" in str(error):
-        return f"it asks for code of its own; {_NO_CODE}"
+        return f"it needs its own code; {_NO_CODE}"
     return None
+
+
+def _is_same_family(name: str, known: str) -> bool:
+    """Whether the first parts of two model names (`bert` in `google-bert/bert-base-uncased`) are the same or a typo.
+
+    `xlnet-base-cased` has most letters of `bert-base-uncased`, but a user who writes it does not mean BERT.
+    """
+    given, wanted = (re.split(r"[-_]", each.rpartition("/")[2].lower())[0] for each in (name, known))
+    if given in CONFIG_MAPPING:  # the name of a family, so not a typo: ALBERT is not BERT
+        return given == wanted
+    return difflib.SequenceMatcher(None, given, wanted).ratio() >= _NEAR_FAMILY
 
 
 def _is_folder(name: str) -> bool:
     try:
         return Path(name).is_dir()
-    except OSError:  # in a folder that may not be entered, or longer than a name can be
+    except OSError:  # a folder without permission, or a name that is too long
         return False
 
 

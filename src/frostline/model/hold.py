@@ -1,6 +1,12 @@
-"""Holds what is frozen in loops that are not ours: in eval whatever calls `train()`, and out of the backward pass.
+"""Keeps frozen modules frozen in training loops that are not ours.
 
-All of it hangs on the modules as plain objects, so that a copied or unpickled model is held as well.
+A Trainer calls `model.train()` before every epoch, which would switch dropout on in frozen layers. A `Hold` prevents
+this in three ways, all with ordinary attributes and hooks of the modules, so a copied or unpickled model is held too:
+
+- Each frozen module gets its own `train`, which leaves it in evaluation mode and remembers the mode asked for.
+- The lowest layers are cut out of the backward pass: their inputs and outputs are detached.
+- Some models drop out between layers, in the module that contains them. If a test pass draws random numbers below the
+  lowest trained layer, such modules are switched to evaluation mode while the forward pass is below it (the "gate").
 """
 
 from __future__ import annotations
@@ -18,28 +24,28 @@ from frostline.model.structure import in_eval, probed_row
 
 
 class _StaysInEval:
-    """Stands in for a module's `train`: the module stays in eval, and the mode it was asked for is remembered."""
+    """Replaces a module's `train` method: the module stays in eval, and the requested mode is remembered."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.asked = module.training
+        self.requested = module.training
 
     def __call__(self, mode: bool = True) -> nn.Module:
-        self.asked = mode
+        self.requested = mode
         for child in self.module.children():
             child.train(mode)
-        for part in self.module.modules():  # also what was put in later
+        for part in self.module.modules():  # includes modules added later
             part.training = False
         return self.module
 
 
 def is_held(model: nn.Module) -> bool:
-    """Whether the model, or the one it was copied from, is held."""
+    """Whether the model is held, or is a copy of a held one."""
     return any(isinstance(module.__dict__.get("train"), _StaysInEval) for module in model.modules())
 
 
 class Hold:
-    """Keeps the modules of a stack in which nothing trains in eval, and the lowest layers out of the gradient."""
+    """Keeps modules without trained parameters in eval, and the lowest layers out of the backward pass."""
 
     def __init__(self, stack: Stack, n_prefix: int) -> None:
         self.modules = _with_parts(stack.frozen_modules())
@@ -51,7 +57,7 @@ class Hold:
         self._closed: list[nn.Module] = []
         try:
             self._take_hold(stack, layers, n_prefix)
-        except BaseException:  # a Ctrl-C too leaves no half of it
+        except BaseException:  # Ctrl-C too must not leave the model half held
             self.let_go()
             raise
 
@@ -60,19 +66,19 @@ class Hold:
             module.__dict__["train"] = _StaysInEval(module)
             module.training = False
         if n_prefix > 0:
-            self._seal(stack, layers[0], layers[n_prefix - 1])
+            self._detach_prefix(stack, layers[0], layers[n_prefix - 1])
         if self._draws_below(stack, n_prefix):
             self._gate(layers[-1])
             if self._draws_below(stack, n_prefix):
                 raise UsageError(
-                    f"{type(stack.model).__name__} draws random numbers below layer {n_prefix + 1} in eval too; its "
-                    "frozen layers would differ from pass to pass"
+                    f"{type(stack.model).__name__} draws random numbers below layer {n_prefix + 1} in evaluation mode "
+                    "too; the outputs of its frozen layers would differ from pass to pass"
                 )
 
     def let_go(self) -> None:
-        """Modes are free again, and are what they would be if nothing had been held.
+        """Ends the hold: every module has the mode that it would have without it.
 
-        What was put into a held module later has no mode to go back to: it stays in eval until `train()` is called.
+        A module that was added to a held one later has no earlier mode: it stays in eval until `train()` is called.
         """
         self._open()
         for handle in self._handles:
@@ -80,31 +86,31 @@ class Hold:
         for module in self.modules:
             held = module.__dict__.pop("train", None)
             if held is not None:
-                module.training = held.asked
+                module.training = held.requested
 
-    def _seal(self, stack: Stack, lowest: nn.Module, highest: nn.Module) -> None:
-        # With gradient checkpointing the library makes the embeddings' output require a gradient (TRAPS 3), which
-        # DeBERTa takes past the first layer (TRAPS 27).
+    def _detach_prefix(self, stack: Stack, lowest: nn.Module, highest: nn.Module) -> None:
+        # With gradient checkpointing the library makes the embeddings' output require a gradient (TRAPS 3), and DeBERTa
+        # uses that output above the first layer too (TRAPS 27). So it is detached at the source as well.
         for module in _called_first(stack):
-            self._handles.append(module.register_forward_hook(self._keep_in))
-        self._handles.append(lowest.register_forward_pre_hook(self._take_in, with_kwargs=True))
-        self._handles.append(highest.register_forward_hook(self._hand_on))
+            self._handles.append(module.register_forward_hook(self._detach_output))
+        self._handles.append(lowest.register_forward_pre_hook(self._detach_inputs, with_kwargs=True))
+        self._handles.append(highest.register_forward_hook(self._detach_last_output))
 
-    def _take_in(
+    def _detach_inputs(
         self, _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[object, ...], dict[str, object]]:
         return tuple(_detached(arg) for arg in args), {name: _detached(arg) for name, arg in kwargs.items()}
 
-    def _keep_in(self, _module: nn.Module, _args: object, output: object) -> object:
+    def _detach_output(self, _module: nn.Module, _args: object, output: object) -> object:
         return _detached(output)
 
-    def _hand_on(self, _module: nn.Module, _args: object, output: object) -> object:
-        # Reentrant checkpointing trains nothing, in silence, in a layer whose input needs no gradient.
+    def _detach_last_output(self, _module: nn.Module, _args: object, output: object) -> object:
+        # Reentrant checkpointing silently trains nothing in a layer whose input requires no gradient.
         is_checkpointed = bool(getattr(self._above, "gradient_checkpointing", False))
         return _detached(output, requires_grad=is_checkpointed and torch.is_grad_enabled())
 
     def _gate(self, top: nn.Module) -> None:
-        """Holders of the layers are in eval below the lowest trained one: some drop out by themselves (TRAPS 25)."""
+        """Keeps the modules that contain the layers in eval until the lowest trained layer (TRAPS 25)."""
         self._handles.append(self._model.register_forward_pre_hook(self._close))
         if self._above is None:
             self._handles.append(top.register_forward_hook(self._open))
@@ -124,7 +130,7 @@ class Hold:
         self._closed = []
 
     def _draws_below(self, stack: Stack, n_prefix: int) -> bool:
-        """Whether a pass in training mode draws random numbers before it leaves the prefix."""
+        """Whether a forward pass in training mode draws random numbers within the prefix."""
         devices = [stack.device] if stack.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), torch.no_grad(), self._in_training():
             before = _random_states(devices)
@@ -134,7 +140,7 @@ class Hold:
 
     @contextmanager
     def _in_training(self) -> Iterator[None]:
-        """Training mode for a while for what is around the layers; nobody asked for it."""
+        """Inside this context, the modules around the layers are in training mode; no request is remembered."""
         with in_eval(self._model):
             for module in self._around:
                 module.training = True
@@ -142,7 +148,7 @@ class Hold:
 
 
 def _called_first(stack: Stack) -> list[nn.Module]:
-    """The modules below the layers that are called before the first of them, not between two."""
+    """The modules below the layers that are called before the first layer, not between two layers."""
     called: list[nn.Module] = []
     below = [stack.model.get_submodule(name) for name in stack.structure.below_modules]
     handles = [module.register_forward_pre_hook(lambda module, _args: called.append(module)) for module in below]
@@ -156,7 +162,7 @@ def _called_first(stack: Stack) -> list[nn.Module]:
 
 
 def _with_parts(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """The modules and all within them, each once."""
+    """The modules and all their submodules, each once."""
     return list(dict.fromkeys(part for module in modules for part in module.modules()))
 
 

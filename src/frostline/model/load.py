@@ -1,6 +1,6 @@
-"""Pretrained models and tokenizers from the Hub or a folder, and what identifies them.
+"""Loading pretrained models and tokenizers from the Hub or a folder, and fingerprinting them.
 
-Loads with the library's own calls, in fp32, without remote code, and quietly.
+Models are loaded with the library's own calls, in fp32, without remote code and without log messages.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from transformers.utils import logging as library_logging
 
 from frostline.errors import DataError, UsageError, some
 from frostline.model.added.redraw import redraw
+from frostline.model.added.vocabulary import word_embeddings
 from frostline.model.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
 from frostline.model.packing import first_position
 from frostline.model.stack import NoDepthError, Stack, bits_of
-from frostline.model.structure import word_embeddings
 from frostline.records.keys import key_of
 from frostline.tasks import demo_model_folder
 
 DEMO_MODEL = "all-MiniLM-L6-v2"
-"""The model of the `demo` extra."""
+"""The model that comes with the `demo` extra."""
 
 _ADDED_WEIGHTS = "frostline.safetensors"
 
 _LEAST_TOKENS = 3
-"""Of a row: one between two special ones."""
+"""The shortest useful row: one token between two special ones."""
 
-# What a configuration says of the task or the library rather than of the pretrained model.
+# Fields of a configuration about the task or the library, not the pretrained model; left out of the fingerprint.
 _NOT_OF_THE_MODEL = {
     "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
     "problem_type", "torch_dtype", "transformers_version",
@@ -55,32 +55,33 @@ _NOT_OF_THE_MODEL = {
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What is known of a pretrained model before any run."""
+    """What is known about a pretrained model before any run."""
 
     name: str
     fingerprint: str
     n_layers: int
     width: int
-    """numbers a token in a layer's state; 0 where there is no depth"""
+    """size of the state per token; 0 if the model cannot be cut at a depth"""
     no_depth: NoDepthError | None
-    """why the model cannot be cut at a depth; None: it can"""
+    """why the model cannot be cut at a depth; None if it can"""
     epochs: int
-    """the paper's number for this family"""
+    """the paper's number of epochs for this family"""
     max_tokens: int
-    """longest row the model takes"""
+    """tokens in the longest row that the model accepts"""
     pair_joiner: str | None
+    """put between the texts of a pair if the tokenizer has no separator"""
     is_packable: bool
-    """the rows of a batch can go through the layers as one row"""
+    """batches can be packed, see `packing`"""
     tokenizer: PreTrainedTokenizerBase
 
     def check_depth(self) -> None:
-        """Raises, with the reason, where the model cannot be cut at a depth."""
+        """Raises, with the reason, if the model cannot be cut at a depth."""
         if self.no_depth is not None:
             raise self.no_depth
 
 
 def describe(name: str) -> Pretrained:
-    """Loads a model once and says what identifies it; a DataError where its files are not what they should be."""
+    """Loads a model once, checks it and describes it; raises a DataError if its files are faulty."""
     load_config(name)
     tokenizer = load_tokenizer(name)
     model, missing, mismatched = _load(name, head_seed=0)
@@ -98,7 +99,7 @@ def describe(name: str) -> Pretrained:
         no_depth=no_depth,
         epochs=10 if model.config.model_type == "roberta" else 3,
         max_tokens=_max_tokens(model, tokenizer),
-        # A tokenizer without a separator would run the two texts of a pair into each other.
+        # Without a separator the tokenizer would join the two texts of a pair without any mark between them.
         pair_joiner=None if tokenizer.sep_token else "\n",
         is_packable=first_position(model.config) is not None,
         tokenizer=tokenizer,
@@ -106,19 +107,19 @@ def describe(name: str) -> Pretrained:
 
 
 def fingerprint_of(name: str) -> str:
-    """The fingerprint that `describe` gives, and nothing else."""
+    """The same fingerprint as in `describe`, without the checks."""
     model, missing, mismatched = _load(name, head_seed=0)
     return _fingerprint(name, model, missing | mismatched, load_tokenizer(name))
 
 
 def located(name: str) -> str:
-    """Where a model is loaded from: the demo model by its name from its package, every other from where it says."""
+    """Where a model is loaded from: the demo model comes from its package, every other from its name or path."""
     is_demo = name == DEMO_MODEL and not Path(name).is_dir()
     return str(demo_model_folder()) if is_demo else name
 
 
 def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_token_id: int | None) -> PreTrainedModel:
-    """The pretrained model with a new head drawn from `head_seed`; one output, for regression, without label names."""
+    """The pretrained model with a new head from `head_seed`. Without label names: regression with one output."""
     settings: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     if label_names:
         settings = {
@@ -133,38 +134,44 @@ def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_tok
 
 
 def load_trained(folder: Path) -> PreTrainedModel:
-    """A fine-tuned model with the head it was saved with; a DataError where it has none: the library would draw one."""
+    """A fine-tuned model with its saved head; raises a DataError if it has none (the library would draw one)."""
     load_config(str(folder))
     model, missing, mismatched = _load(str(folder), head_seed=0)
-    if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
-        raise DataError(f"no fine-tuned model: it lacks {some(drawn)}; `frostline train --save` makes one", path=folder)
+    if absent := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
+        raise DataError(
+            f"not a fine-tuned model: it lacks {some(absent)}; `frostline train --save` and `find --save` make one",
+            path=folder,
+        )
     return model
 
 
 def has_added(folder: Path) -> bool:
-    """Whether a folder holds a model with parts that its class knows nothing of."""
+    """Whether a folder holds a model with added modules, which transformers cannot load."""
     return (folder / _ADDED_WEIGHTS).is_file()
 
 
 def save_added(stack: Stack, folder: Path) -> None:
-    """Writes a model with such parts, under a name of its own: the library would open it without them, in silence."""
+    """Saves a model with added modules.
+
+    The weights get another file name, because transformers would silently load the model without the added modules.
+    """
     stack.model.config.save_pretrained(folder)
     save_model(stack.model, str(folder / _ADDED_WEIGHTS))
 
 
-def load_added(folder: Path, put_in: Callable[[Stack], None]) -> PreTrainedModel:
-    """The model that `save_added` wrote; `put_in` adds the parts."""
+def load_added(folder: Path, add_modules: Callable[[Stack], None]) -> PreTrainedModel:
+    """The model that `save_added` wrote; `add_modules` adds the modules to an empty one."""
     config = load_config(str(folder))
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(str(folder)):
         stack = Stack(AutoModelForSequenceClassification.from_config(config))
-        put_in(stack)
+        add_modules(stack)
         fill_model(stack.model, folder / _ADDED_WEIGHTS)
     stack.eval()
     return stack.model
 
 
 def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) -> dict[int | None, int]:
-    """How many parameters train at each depth, with the head these classes want; None: how many there are."""
+    """How many parameters train at each depth, with a head for these classes; key None: all parameters."""
     stack = Stack(load_model(name, head_seed=0, label_names=label_names, pad_token_id=None))
     counts: dict[int | None, int] = {None: stack.count(stack.all_parameters)}
     return counts | {depth: stack.count(stack.parameters_above(depth)) for depth in depths}
@@ -183,20 +190,20 @@ def load_config(name: str) -> PreTrainedConfig:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with a pad token (decoders often have none: the end token serves)."""
+    """The model's tokenizer with a pad token. Decoders often have none and get the end token."""
     with quiet(), one_line_errors(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(located(name), trust_remote_code=False)
         if Path(name).is_dir():
             _check_tokenizer_files(Path(name), tokenizer)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if tokenizer.pad_token is None:
-        # Any token will do: the mask tells what is padding.
+        # Any token will do: the mask says what is padding.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
     return tokenizer
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Raises unless every token of the tokenizer has a row in the embedding matrix."""
+    """Raises if the tokenizer has more tokens than the embedding matrix has rows."""
     words = word_embeddings(model)
     rows = len(tokenizer) if words is None else words.num_embeddings
     if len(tokenizer) > rows:
@@ -207,9 +214,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) 
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
-    """Share of the tokens, those that frame a text apart, that stand for what the tokenizer does not know."""
+    """Share of the tokens that are unknown to the tokenizer; special tokens around a text do not count."""
     unknown = tokenizer.unk_token_id
-    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id):  # GPT-2 knows all bytes
+    if unknown is None or unknown in (
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
+    ):  # GPT-2 has a token for every byte
         return 0.0
     frame = [token for token in tokenizer.all_special_ids if token != unknown]
     n_of_text = int((~np.isin(tokens, frame)).sum())
@@ -218,7 +228,7 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64])
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars, load reports or retries told by the libraries while this lasts."""
+    """Inside this context, the libraries show no progress bars, load reports or retries."""
     level, had_bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
     hub = logging.getLogger("huggingface_hub")
     hub_level = hub.level
@@ -227,7 +237,9 @@ def quiet() -> Iterator[None]:
     hub.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # a .bin that is refused anyway
+            warnings.filterwarnings(
+                "ignore", message="Detected pickle protocol"
+            )  # for a .bin file that is refused anyway
             yield
     finally:
         hub.setLevel(hub_level)
@@ -237,7 +249,7 @@ def quiet() -> Iterator[None]:
 
 
 def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str], set[str]]:
-    """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
+    """The model, the names of weights missing in the checkpoint, and of those with another shape there."""
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         if Path(name).is_dir():
             check_weight_files(Path(name))
@@ -253,29 +265,29 @@ def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedMode
     assert isinstance(model, PreTrainedModel)
     for module in model.modules():
         if hasattr(module, "layerdrop"):
-            module.layerdrop = 0.0  # OPT leaves out whole layers at random: of what is frozen there must be no chance
+            module.layerdrop = 0.0  # OPT skips whole layers at random, but frozen layers must be deterministic
     return model, {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
 
 
 def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
-    """Draws what a classifier has above its bare model: with a checkpoint's own, all seeds would share one head."""
+    """Re-initialises the head: with the head of the checkpoint, all seeds would start from the same one."""
     with quiet():
         redraw(model, _head(model), head_seed, is_pretrained=False)
 
 
 def _head(model: PreTrainedModel) -> set[str]:
-    """Names of the parameters outside the bare model; of a class that holds none, of those above the layers."""
+    """Names of the parameters outside the bare model; if the class has no bare model, those above the layers."""
     if model.base_model is not model:
         bare = {id(p) for p in model.base_model.parameters()}
         return {name for name, p in model.named_parameters() if id(p) not in bare}
     try:
         return set(Stack(model).structure.above_parameters)
-    except NoDepthError:  # nothing tells its head from the rest
+    except NoDepthError:  # its head cannot be told from the rest
         return set()
 
 
 def _padding_with(model: PreTrainedModel, pad_token_id: int | None) -> PreTrainedModel:
-    """The model, which knows the pad token: a decoder's head refuses a batch without one."""
+    """The model with its pad token set: a decoder's head refuses batches without one."""
     if getattr(model.config, "pad_token_id", None) is None:
         model.config.pad_token_id = pad_token_id
     return model
@@ -299,20 +311,20 @@ def _max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
         )
     limit = int(limit)
     positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is None or positions <= 0:  # XLNet has no limit and says -1
+    if positions is None or positions <= 0:  # XLNet has no limit, which it writes as -1
         return limit
     return min(limit, int(positions) - _positions_unused(model))
 
 
 def _positions_unused(model: PreTrainedModel) -> int:
-    """The RoBERTa family counts positions from the padding token's number on, and has the fewer for it."""
+    """Positions that are never used: the RoBERTa family numbers positions from the padding token's number on."""
     words = word_embeddings(model)
     tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding) and m is not words]
     return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
 
 
 def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer: PreTrainedTokenizerBase) -> str:
-    """A key of the pretrained weights, the configuration and the tokenizer."""
+    """A hash of the pretrained weights, the configuration and the tokenizer."""
     digest = hashlib.sha256()
     for parameter, tensor in model.state_dict().items():
         if parameter not in missing:
@@ -325,7 +337,7 @@ def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer
 
 
 def _check_tokenizer_files(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    # Without its files the library makes, in silence, a tokenizer of five special tokens (TRAPS 31).
+    # Without these files the library silently makes a tokenizer of five special tokens (TRAPS 31).
     names = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
     if not any((folder / name).is_file() for name in names):
         raise DataError(f"no tokenizer file (one of {', '.join(sorted(names))}); save the tokenizer there", path=folder)

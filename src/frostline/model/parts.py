@@ -1,4 +1,4 @@
-"""The parts of a model's layers by what they do: projections, sublayers, norms, biases."""
+"""Parts of the layers by their function: query and value projections, sublayer outputs, norms, biases."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _QUERIES = ("query", "query_proj", "q_proj", "q_lin", "q")
 _VALUES = ("value", "value_proj", "v_proj", "v_lin", "v")
 _FUSED = ("c_attn", "query_key_value", "Wqkv", "qkv_proj")
-"""Query, key and value in one matrix: GPT-2, GPT-NeoX, ModernBERT. An update of it is one of the key too."""
+"""Query, key and value in one matrix (GPT-2, GPT-NeoX, ModernBERT): an update changes the key too."""
 
-# What is added to a layer's input, of attention and of the feed-forward part, by its name within the layer.
+# The last module of attention and of the feed-forward part, whose output is added to the residual stream.
 _SUBLAYERS = (
     ("attention.output.dense", "output.dense"),
     ("attention.attn.o", "output.dense"),
@@ -32,18 +32,18 @@ _SUBLAYERS = (
 
 
 def query_and_value(stack: Stack, n_frozen: int) -> tuple[str, ...]:
-    """Names of the projections to query and value in the layers above `n_frozen`; a UsageError where they are none."""
+    """Names of the query and value projections above `n_frozen` layers; raises a UsageError if there are none."""
     found = [name for layer, module in _layers(stack, n_frozen) for name in _projections(layer, module)]
     if len(found) < stack.n_layers - n_frozen:
         raise UsageError(
-            f"{type(stack.model).__name__} has no projections to query and value that are modules of their own, so "
-            "that lora has nothing to update; use freeze:N, bitfit or norms, or a model that has them, e.g. BERT"
+            f"{type(stack.model).__name__} has no separate modules for the query and value projections, which lora "
+            "updates; use freeze:N, bitfit or norms, or another model, e.g. BERT"
         )
     return tuple(found)
 
 
 def sublayer_outputs(stack: Stack) -> tuple[str, ...]:
-    """Names of what is added to a layer's input, two in each layer; a UsageError where they are not modules."""
+    """Names of the last modules of attention and feed-forward part, two per layer; raises a UsageError if not found."""
     layers = list(_layers(stack))
     for ends in _SUBLAYERS:
         found = [f"{name}.{end}" for name, _ in layers for end in ends]
@@ -51,13 +51,13 @@ def sublayer_outputs(stack: Stack) -> tuple[str, ...]:
         if all(isinstance(modules.get(name), nn.Linear | Conv1D) for name in found):
             return tuple(found)
     raise UsageError(
-        f"the layers of {type(stack.model).__name__} do not end attention and feed-forward part in a linear module "
-        "each, so that adapter has no place; use freeze:N, bitfit or norms, or another model, e.g. BERT"
+        f"in the layers of {type(stack.model).__name__}, attention and feed-forward part do not each end in a linear "
+        "module, so there is no place for adapters; use freeze:N, bitfit or norms, or another model, e.g. BERT"
     )
 
 
 def norms(stack: Stack) -> tuple[str, ...]:
-    """Names of the parameters of the norms in all layers; a UsageError where there are none."""
+    """Names of the parameters of all norms in the layers; raises a UsageError if there are none."""
     found = [
         f"{layer}.{name}.{parameter}"
         for layer, module in _layers(stack)
@@ -71,12 +71,12 @@ def norms(stack: Stack) -> tuple[str, ...]:
 
 
 def biases(stack: Stack) -> tuple[str, ...]:
-    """Names of the biases in all layers; a UsageError where there are none."""
+    """Names of all biases in the layers; raises a UsageError if there are none."""
     names = [name for of_layer in stack.structure.layer_parameters for name in of_layer]
     found = tuple(name for name in names if name.rpartition(".")[2].endswith("bias"))
     if not found:
         raise UsageError(
-            f"the layers of {type(stack.model).__name__} have no biases, so that bitfit has nothing to train; use "
+            f"the layers of {type(stack.model).__name__} have no biases for bitfit to train; use "
             "norms, freeze:N or lora:R"
         )
     return found
@@ -85,7 +85,8 @@ def biases(stack: Stack) -> tuple[str, ...]:
 def pretrained_above(stack: Stack, n_kept: int, *, with_norm: bool) -> tuple[str, ...]:
     """Names of the pretrained parameters above the lowest `n_kept` layers, in the model's order.
 
-    The layers', and those of the pooler; `with_norm`: of a final norm too. A new head is not pretrained.
+    These are the parameters of layers and pooler and, `with_norm`, of a final norm. The task head is new, so it is not
+    among them.
     """
     found, model = stack.structure, stack.model
     bare = {id(p) for p in model.base_model.parameters()} if model.base_model is not model else set()
@@ -101,7 +102,7 @@ def pretrained_above(stack: Stack, n_kept: int, *, with_norm: bool) -> tuple[str
 
 
 def _layers(stack: Stack, n_frozen: int = 0) -> Iterator[tuple[str, nn.Module]]:
-    """Names and modules of the layers above `n_frozen`."""
+    """Name and module of each layer above `n_frozen`."""
     for number in range(n_frozen, stack.n_layers):
         name = f"{stack.structure.layers_name}.{number}"
         yield name, stack.model.get_submodule(name)

@@ -1,36 +1,43 @@
-"""Finds, by structure and never by name, what stands below, in and above a model's layers.
+"""Finds the layers of a model, and what lies below and above them, by structure and never by name.
 
-The layers are the one homogeneous ModuleList with as many members as the configuration counts layers (a configuration
-that does not count them: the largest such list). What is above them is what the logits still depend on when every layer
-is passed through; the rest is below.
+- The **layers** are the only ModuleList whose members are all of one class and as many as the configuration counts
+  layers. If the configuration does not count them, the largest such list is used.
+- The **head** is found by experiment. Every layer is replaced by a stand-in that passes a state on, and one tiny row is
+  run. The parameters that the answer still has a gradient for lie above the layers.
+- Everything else lies **below**: embeddings, and parameters that several layers read.
+
+Looking must leave no trace: modes, `requires_grad` and random generators are as before. No real layer but the last is
+run, because users' models may count calls.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from frostline.errors import UsageError, one_line
+from frostline.model.added.pass_through import PassThrough, passing_through
 from frostline.model.packing import packed
 
 PROBED_TOKENS = 6
-"""Probing a model looks up tokens below this number."""
+"""Probing a model looks up only tokens below this number."""
 
 HeadReads = Literal["first", "last", "all"]
+"""Which tokens of a row the head reads in the state after the last layer."""
 
 
 class NoDepthError(UsageError):
-    """The model has no single stack of layers that could be cut at a depth."""
+    """The model has no single stack of layers, so it cannot be cut at a depth."""
 
 
 class Reached(Exception):  # noqa: N818 - leaves a forward pass, never an error
-    """What was asked for is there; the rest of the forward pass is not needed."""
+    """The wanted state was computed; the rest of the forward pass is skipped."""
 
 
 @dataclass(frozen=True)
@@ -43,61 +50,18 @@ class Structure:
     above_parameters: tuple[str, ...]
     below_modules: tuple[str, ...]
     output_length: int | None
-    """a layer gives a bare tensor (None), or a tuple of this length with the state first"""
+    """a layer returns a tuple of this length with the state first; None: it returns a bare tensor"""
     width: int
-    """numbers a token in a layer's state"""
+    """size of the state per token"""
     is_token_first: bool
-    """layers work on (tokens, batch, width), as XLNet's do, not on (batch, tokens, width)"""
-
-
-class PassThrough(nn.Module):
-    """Stands in for a layer: hands on its input, or a state given to it, in the layer's own output form."""
-
-    def __init__(self, layer: nn.Module, output_length: int | None) -> None:
-        super().__init__()
-        self.output_length = output_length
-        self.state: Tensor | None = None
-        self._stood_for = (layer,)  # in a tuple, so that it is no submodule
-
-    def __getattr__(self, name: str) -> Any:
-        """What the layer would answer: ModernBERT asks its layers for their `attention_type`."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.__dict__["_stood_for"][0], name)
-
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> object:
-        """The state, as a tensor or as a tuple with it first."""
-        state = hidden_states if self.state is None else self.state
-        return state if self.output_length is None else (state, *[None] * (self.output_length - 1))
-
-
-@contextlib.contextmanager
-def passing_through(
-    layers: nn.ModuleList, stand_ins: Sequence[PassThrough], state: Tensor | None = None
-) -> Iterator[None]:
-    """The lowest layers are replaced, as many as there are stand-ins, and put back at the end.
-
-    Args:
-        state: what the topmost stand-in hands on in place of its input.
-    """
-    kept = layers._modules  # swapped whole: one by one it takes longer than the rest of a head's step
-    try:
-        layers._modules = {**kept, **{str(index): stand_in for index, stand_in in enumerate(stand_ins)}}
-        if state is not None:
-            stand_ins[-1].state = state
-        yield
-    finally:
-        layers._modules = kept
-        if state is not None:
-            stand_ins[-1].state = None
+    """layers work on (tokens, batch, width), as in XLNet, not on (batch, tokens, width)"""
 
 
 @contextlib.contextmanager
 def in_eval(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; then every module has its own mode back, frozen ones in a training model too."""
+    """Inside this context, all modules are in evaluation mode; afterwards each has its own mode again."""
     modes = [(module, module.training) for module in model.modules()]
-    for module, _ in modes:  # not by `eval()`, which a held module would take for a wish
+    for module, _ in modes:  # not with `eval()`: a held module (hold.py) would remember it as the user's request
         module.training = False
     try:
         yield
@@ -107,7 +71,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 
 def find_structure(model: PreTrainedModel) -> Structure:
-    """The structure of a model, or a NoDepthError that says why it has none to cut."""
+    """The structure of a model; raises a NoDepthError with the reason if it cannot be cut at a depth."""
     name, layers = find_layers(model)
     with in_eval(model):
         output_length, state = _observe_last_layer(model, layers)
@@ -131,29 +95,29 @@ def find_structure(model: PreTrainedModel) -> Structure:
 
 @contextlib.contextmanager
 def _probed(model: PreTrainedModel) -> Iterator[None]:
-    """Says of a model that cannot answer a row of two plain tokens that it has no depth we could find."""
+    """Turns the errors of a model that cannot process a row of two plain tokens into a NoDepthError."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise NoDepthError(
-            f"{type(model).__name__} cannot be taken apart: it does not answer a row of two tokens "
+            f"{type(model).__name__} cannot be split into layers: it fails on a row of two tokens "
             f"({one_line(error, at_most=200)}); use a model of text tokens with one plain stack, e.g. BERT, RoBERTa, "
             "GPT-2"
         ) from error
 
 
 def uncalled(model: PreTrainedModel, layer: int) -> NoDepthError:
-    """Why a model that answers without one of its layers, counted from 1, has no depth."""
+    """The error for a model that gives an answer without calling this layer, counted from 1."""
     return NoDepthError(
-        f"{type(model).__name__} cannot be taken apart: it answers without a call of layer {layer}; use a model with "
-        "one plain stack, e.g. BERT, RoBERTa, GPT-2"
+        f"{type(model).__name__} cannot be split into layers: it answers without calling layer {layer}; use a model "
+        "with one plain stack, e.g. BERT, RoBERTa, GPT-2"
     )
 
 
 def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """Name and list of the model's layers; a NoDepthError where they are shared, nested, parallel or of two kinds."""
+    """Name and list of the layers; raises a NoDepthError if they are shared, nested, parallel or of several classes."""
     counted = getattr(model.config, "num_hidden_layers", None)
     lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     alike = {name: members for name, members in lists.items() if _is_homogeneous(members)}
@@ -171,39 +135,39 @@ def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
 
 
 def _no_depth(model: PreTrainedModel, counted: int | None, lists: Mapping[str, nn.ModuleList]) -> str:
-    """Why a model cannot be cut at a depth, and what can be done."""
+    """Why a model cannot be cut at a depth, and what the user can do."""
     found = ", ".join(f"{name} ({len(members)})" for name, members in lists.items()) or "none"
     if model.config.is_encoder_decoder:
-        reason = "it is an encoder with a decoder: two stacks, and the head reads the second"
+        reason = "it has an encoder and a decoder: two stacks, and the head reads the second"
     elif not lists:
-        reason = "no list of like layers: they are of several kinds, or kept in something else than a ModuleList"
+        reason = "it has no list of equal layers: they are of several classes, or not in a ModuleList"
     elif any(isinstance(members[0], nn.ModuleList) for members in lists.values()):
-        reason = "its layers are nested in blocks that differ"
+        reason = "its layers are nested in groups that differ"
     elif counted is not None and all(len(members) == 1 < counted for members in lists.values()):
         reason = f"its {counted} layers share their weights"
     elif counted is not None and all(len(members) != counted for members in lists.values()):
-        reason = f"its configuration counts {counted} layers, which no list holds: correct config.num_hidden_layers"
+        reason = f"its configuration counts {counted} layers, but no list has as many: correct config.num_hidden_layers"
     else:
         reason = "its layers are spread over parallel lists"
     return (
-        f"{type(model).__name__} has no single stack of layers to freeze from the bottom: {reason} (lists of like "
-        f"modules: {found}). `frostline train … --frozen full` trains all of it; for a depth use a model with one "
+        f"{type(model).__name__} has no single stack of layers to freeze from the bottom: {reason} (lists of equal "
+        f"modules: {found}). `frostline train … --frozen full` trains all of it; to freeze layers use a model with one "
         "plain stack, e.g. BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, XLNet, GPT-2, Llama"
     )
 
 
 def observe_reading(model: PreTrainedModel, structure: Structure) -> HeadReads:
-    """Which of a row's tokens the logits depend on above the last layer: the gradient tells. No layer is run."""
+    """Which tokens of a row the head reads, found from the gradient of the logits. No layer is run."""
     layers = model.get_submodule(structure.layers_name)
     assert isinstance(layers, nn.ModuleList)
     weight = next(model.parameters())
     places = torch.arange(1.0, 2 * structure.width + 1, dtype=weight.dtype, device=weight.device)
-    # Of two tokens; any numbers will do that are not alike, and random ones would be drawn from the run's own.
+    # A state of two tokens. Any unequal numbers will do; random ones would advance the run's generator.
     state = torch.sin(places).view((2, 1, -1) if structure.is_token_first else (1, 2, -1))
     stand_ins = [PassThrough(layer, structure.output_length) for layer in layers]
     with in_eval(model), torch.enable_grad(), passing_through(layers, stand_ins, state.requires_grad_()):
         logits = answers_to_a_row(model)[0]
-        # Weighted, so that classes whose weights cancel out do not hide a token.
+        # Weighted, because the plain sum over classes can be 0 where their weights cancel out.
         weights = torch.arange(1, logits.shape[-1] + 1, device=logits.device)
         (gradient,) = torch.autograd.grad((logits * weights).sum(), [state])
     by_token = gradient.transpose(0, 1) if structure.is_token_first else gradient
@@ -217,17 +181,17 @@ def _is_homogeneous(members: nn.ModuleList) -> bool:
 
 
 def _is_token_first(model: PreTrainedModel, state: Tensor) -> bool:
-    """Whether the state of the probed row of two tokens is (2, 1, width)."""
+    """Whether the state of a row of two tokens has the shape (2, 1, width)."""
     if tuple(state.shape[:2]) not in ((1, 2), (2, 1)):
         raise NoDepthError(
-            f"{type(model).__name__} turns a row of 2 tokens into a state of shape {tuple(state.shape)}, which cannot "
-            "be kept token by token; use a model whose layers keep the number of tokens"
+            f"{type(model).__name__} turns a row of 2 tokens into a state of shape {tuple(state.shape)}; use a model "
+            "whose layers keep the number of tokens"
         )
     return state.shape[0] == 2
 
 
 def probed_tokens(model: PreTrainedModel, n: int) -> Tensor:
-    """`n` tokens (n), none of them padding."""
+    """`n` token numbers (n,), none of them padding."""
     pad = getattr(model.config, "pad_token_id", None)
     plain = [token for token in range(3, PROBED_TOKENS) if token != pad]
     return torch.tensor([plain[place % len(plain)] for place in range(n)], device=model.device)
@@ -239,9 +203,9 @@ def probed_row(model: PreTrainedModel) -> Tensor:
 
 
 def answers_to_a_row(model: PreTrainedModel) -> list[Tensor]:
-    """What the model answers to one row of two tokens: its logits, or a model's without a head its states.
+    """The model's output tensors for one row of two tokens: logits, or states if the model has no head.
 
-    With no mask and no pad token it works on the meta device too.
+    Without a mask and a pad token this works on the meta device too: nothing asks for the value of a tensor.
     """
     row, config = probed_row(model), model.config
     pad = getattr(config, "pad_token_id", None)
@@ -256,37 +220,10 @@ def answers_to_a_row(model: PreTrainedModel) -> list[Tensor]:
     return [answer for answer in output.values() if isinstance(answer, Tensor)]
 
 
-def word_embeddings(model: PreTrainedModel) -> nn.Embedding | None:
-    """The table that tokens are looked up in; None where there is none of the plain kind."""
-    try:
-        words = model.get_input_embeddings()
-    except NotImplementedError:  # a class the library does not know: whichever table is given the tokens
-        words = _table_given_the_tokens(model)
-    return words if isinstance(words, nn.Embedding) else None
-
-
-def _table_given_the_tokens(model: PreTrainedModel) -> nn.Embedding | None:
-    row, seen = probed_row(model), list[nn.Embedding]()
-
-    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.Embedding) and torch.equal(args[0], row):
-            seen.append(module)
-
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    handles = [table.register_forward_pre_hook(note) for table in tables]
-    try:
-        with torch.no_grad(), in_eval(model):
-            answers_to_a_row(model)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen[0] if seen else None
-
-
 def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[int | None, Tensor]:
-    """How long a tuple the last layer gives (None: a bare tensor), and a state; called with what the first would get.
+    """The length of the tuple that the last layer returns (None: a bare tensor), and a state.
 
-    The layers below it are not run: what is counted or traced there is of the user's rows.
+    The last layer is called with the first layer's input. The layers below it are not run: users may count calls there.
     """
     last, seen = layers[-1], list[object]()
 
@@ -309,7 +246,7 @@ def _observe_last_layer(model: PreTrainedModel, layers: nn.ModuleList) -> tuple[
 def _observe_head(
     model: PreTrainedModel, layers: nn.ModuleList, output_length: int | None, state: Tensor
 ) -> tuple[set[str], set[str]]:
-    """Names of the parameters the answers depend on above the last layer, and of the modules called there."""
+    """Names of the parameters above the last layer that the answer depends on, and of the modules called there."""
     called: set[str] = set()
 
     def answers_above() -> list[Tensor]:
@@ -331,7 +268,7 @@ def _observe_head(
 
 
 def parameters_behind(model: PreTrainedModel, compute: Callable[[], list[Tensor]]) -> set[str]:
-    """Names of the parameters that what `compute` gives, in eval, depends on: the gradient tells."""
+    """Names of the parameters that the result of `compute` depends on, found from its gradient; in eval mode."""
     parameters = dict(model.named_parameters())
     were_trained = {name: p.requires_grad for name, p in parameters.items()}
     try:
@@ -355,7 +292,7 @@ def _note_call(called: set[str], name: str, is_above: list[bool]) -> Callable[..
 
 
 def _modules_below(model: nn.Module, layers_name: str, above: set[str]) -> tuple[str, ...]:
-    """Modules outside the layers of which nothing is called above them; no module that holds the layers."""
+    """Modules outside the layers that are not called above them and do not contain the layers."""
 
     def is_below(name: str) -> bool:
         holds_layers = name == "" or layers_name == name or layers_name.startswith(f"{name}.")

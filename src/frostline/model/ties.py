@@ -1,4 +1,7 @@
-"""Tensors with several names or places in a model, found by name and, where a head only borrows one, by gradient."""
+"""Tied tensors: one tensor with several names, or used in several parts of a model.
+
+Most are found by name. A head that uses the embedding matrix without a name of its own is found by gradient.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from frostline.model.structure import parameters_behind, probed_row
 
 @dataclass(frozen=True)
 class Tie:
-    """One tensor with several names or in several places."""
+    """One tensor that has several names, or belongs to several parts of the model."""
 
     names: tuple[str, ...]
-    """every name it has in the model"""
+    """all its names in the model"""
     places: frozenset[int]
-    """0: below the layers, 1…n_layers: in that layer, n_layers + 1: in the head"""
+    """parts that it belongs to; 0: below the layers, 1…n_layers: that layer, n_layers + 1: the head"""
 
 
 def find_ties(stack: Stack) -> list[Tie]:
-    """The tensors that have more than one name or place."""
+    """The tensors with more than one name or place."""
     names: dict[torch.nn.Parameter, list[str]] = {}
     for name, parameter in stack.model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)

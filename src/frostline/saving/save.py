@@ -91,7 +91,7 @@ def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBa
     check_new_folder(folder)
     with atomic.explained(f"--save {folder}"), _io_errors(), atomic.new_folder(folder) as unfinished:
         with quiet():
-            if parse(result.spec.strategy).take_out(stack):
+            if parse(result.spec.strategy).merge_modules(stack):
                 stack.model.save_pretrained(unfinished)
             else:
                 save_added(stack, unfinished)
@@ -189,7 +189,7 @@ def load_saved(folder: Path, manifest: Manifest | None) -> PreTrainedModel:
     """The model of a folder; one with parts that its class knows nothing of is put together as it was trained."""
     if manifest is None or not has_added(folder):
         return load_trained(folder)
-    return load_added(folder, parse(manifest.strategy).put_in)
+    return load_added(folder, parse(manifest.strategy).add_modules)
 
 
 def _check_head(model: PreTrainedModel, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What could be trained, one strategy a file, and how each is written."""
+"""Strategies decide what to train. There is one file per strategy; `parse` reads them from text."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ _KNOWN: dict[str, type[Strategy]] = {
     "features": Features,
     "gradual": Gradual,
 }
-"""By the name in front of the colon."""
+"""Strategy classes by the name before the colon."""
 
 
 def forms() -> str:
-    """How all strategies are written."""
+    """All forms in which strategies can be written, for messages."""
     return "; ".join(kind.forms for kind in _KNOWN.values())
 
 
 def parse(text: str) -> Strategy:
-    """The strategy written so; a UsageError with the allowed forms where none is."""
+    """The strategy that this text names; raises a UsageError that lists the allowed forms."""
     name, colon, argument = text.strip().partition(":")
     kind = _KNOWN.get(name)
     if kind is None:
         raise UsageError(f"unknown strategy {text!r}; known: {forms()}.{suggestion(name, _KNOWN)}")
     try:
         if colon and not argument:
-            raise UnreadableError("has nothing behind its colon")
+            raise UnreadableError("has nothing after the colon")
         return kind.read(argument)
     except UnreadableError as error:
         raise UsageError(f"strategy {text!r} {error}; write {kind.forms}. Did you mean {kind.example!r}?") from error

@@ -1,4 +1,4 @@
-"""Bottleneck adapters (Houlsby 2019)."""
+"""Bottleneck adapters: small new modules inside every layer (Houlsby 2019)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Adapter(Strategy):
-    """Train the head, the layers' norms, and two bottlenecks of `width` in every layer."""
+    """Train the head, the norms of all layers, and two new bottlenecks of this width in every layer."""
 
     width: int
 
@@ -34,7 +34,7 @@ class Adapter(Strategy):
         return f"adapter:{self.width}"
 
     def plan(self, stack: Stack) -> Plan:
-        """An adapter behind attention and one behind the feed-forward part, before each is added to its input."""
+        """One adapter after attention and one after the feed-forward part, each before the residual addition."""
         from frostline.model.added.adapters import adapter_parameters
         from frostline.model.parts import norms, sublayer_outputs
 
@@ -42,13 +42,13 @@ class Adapter(Strategy):
         trained = (*adapter_parameters(added), *norms(stack), *stack.parameters_of(()))
         return Plan.one_phase(cached_layers=0, trained=trained, added=added)
 
-    def put_in(self, stack: Stack) -> None:
-        """Hooks an adapter to the output of each part."""
+    def add_modules(self, stack: Stack) -> None:
+        """Attaches an adapter to the output of attention and of the feed-forward part."""
         from frostline.model.added.adapters import add_adapters
         from frostline.model.parts import sublayer_outputs
 
         add_adapters(stack, sublayer_outputs(stack), self.width)
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
-        """No: the model's class has no place for adapters."""
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
+        """False: the model's class has no place for adapters."""
         return False

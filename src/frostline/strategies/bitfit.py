@@ -1,4 +1,4 @@
-"""Biases alone (BitFit, Ben Zaken 2021)."""
+"""Training only biases (BitFit, Ben Zaken 2021)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class BitFit(Strategy):
-    """Train the head and the biases of the layers."""
+    """Train the head and the biases of all layers."""
 
     forms = "bitfit"
     example = "bitfit"
@@ -33,7 +33,7 @@ class BitFit(Strategy):
         return "bitfit"
 
     def plan(self, stack: Stack) -> Plan:
-        """Every bias in a layer, a norm's too; refused where there is none."""
+        """All biases in the layers, including those of norms; refused if the model has none."""
         from frostline.model.parts import biases
 
         return Plan.one_phase(cached_layers=0, trained=(*biases(stack), *stack.parameters_of(())))

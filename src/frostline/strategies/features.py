@@ -1,4 +1,7 @@
-"""The pretrained model as it is: a classifier on what its layers put out (a CrossValidated answer; BERT, table 7)."""
+"""The pretrained model as a fixed feature extractor, with a new classifier on the outputs of its layers.
+
+The closed-form variant is a common suggestion on CrossValidated; the LSTM variant is from BERT's paper, table 7.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ _FITS: dict[Kind, Literal["logreg", "ridge"]] = {"classification": "logreg", "re
 @final
 @dataclass(frozen=True)
 class Features(Strategy):
-    """Fit an L2 logistic or ridge regression to the pooled states of one layer; train nothing in the model.
+    """Fit an L2-regularised logistic or ridge regression to the pooled states of one layer; the model stays frozen.
 
-    Layer, pooling (mean, first or last token) and strength are chosen on rows held out of train.
+    Layer, pooling (mean, first or last token) and regularisation are chosen on rows held out of train.
     """
 
     fit: Literal["logreg", "ridge"] | None = None
-    """None: by the kind of the task"""
+    """None: chosen by the kind of task"""
 
     forms = "features, features:logreg, features:ridge or features:bilstm"
     example = "features"
-    rates = "none"
+    is_closed_form = True
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
@@ -41,7 +44,7 @@ class Features(Strategy):
                 return cls(argument)
             case "bilstm":
                 return BiLstm()
-        raise UnreadableError("wants logreg, ridge or bilstm behind it, or nothing")
+        raise UnreadableError("takes logreg, ridge, bilstm or no argument")
 
     @property
     def name(self) -> str:
@@ -49,38 +52,38 @@ class Features(Strategy):
         return "features" if self.fit is None else f"features:{self.fit}"
 
     def plan(self, stack: Stack) -> Plan:
-        """A linear reader of one layer's states, fitted in one go; everything below it may be cached."""
+        """A linear reader over one layer's states, fitted in closed form. All layers may be cached."""
         from frostline.model.added.readers import LINEAR_PARAMETERS, READER
 
         return Plan.one_phase(
             cached_layers=stack.n_layers, trained=LINEAR_PARAMETERS, added=(READER,), fit="closed_form"
         )
 
-    def put_in(self, stack: Stack) -> None:
-        """A reader that is still to be fitted."""
+    def add_modules(self, stack: Stack) -> None:
+        """Adds a linear reader that is not fitted yet."""
         from frostline.model.added.readers import add_linear
 
         add_linear(stack)
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
-        """No: the model's class has no place for another head."""
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
+        """False: the model's class has no place for another head."""
         return False
 
-    def settled(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
-        """With the fit that the kind of task takes."""
+    def resolved(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
+        """With the fit that suits the kind of task."""
         if self.fit not in (None, _FITS[kind]):
             raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{_FITS[kind]}")
         return Features(_FITS[kind])
 
-    def n_below(self, n_layers: int) -> int:
-        """All."""
+    def n_prefix_layers(self, n_layers: int) -> int:
+        """All layers: nothing in the model trains."""
         return n_layers
 
 
 @final
 @dataclass(frozen=True)
 class BiLstm(Strategy):
-    """Train a two-layer bidirectional LSTM over the states of the last four layers; nothing in the model."""
+    """Train a two-layer bidirectional LSTM over the states of the last four layers; the model stays frozen."""
 
     forms = Features.forms
     example = Features.example
@@ -88,7 +91,7 @@ class BiLstm(Strategy):
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
-        """As for `features`."""
+        """The same forms as `features`."""
         return Features.read(argument)
 
     @property
@@ -97,27 +100,29 @@ class BiLstm(Strategy):
         return "features:bilstm"
 
     def plan(self, stack: Stack) -> Plan:
-        """The LSTM and its output; all states may be cached."""
+        """The LSTM and its output layer. All layers may be cached."""
         from frostline.model.added.readers import READER, bilstm_parameters
 
         return Plan.one_phase(
-            cached_layers=stack.n_layers, trained=bilstm_parameters(stack, self.reads(stack.n_layers)), added=(READER,)
+            cached_layers=stack.n_layers,
+            trained=bilstm_parameters(stack, self.reader_depths(stack.n_layers)),
+            added=(READER,),
         )
 
-    def put_in(self, stack: Stack) -> None:
-        """A new LSTM."""
+    def add_modules(self, stack: Stack) -> None:
+        """Adds a new LSTM."""
         from frostline.model.added.readers import add_bilstm
 
-        add_bilstm(stack, self.reads(stack.n_layers))
+        add_bilstm(stack, self.reader_depths(stack.n_layers))
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
-        """No: the model's class has no place for another head."""
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
+        """False: the model's class has no place for another head."""
         return False
 
-    def reads(self, n_layers: int) -> tuple[int, ...]:
+    def reader_depths(self, n_layers: int) -> tuple[int, ...]:
         """The last four layers."""
         return tuple(range(max(1, n_layers - 3), n_layers + 1))
 
-    def n_below(self, n_layers: int) -> int:
-        """All."""
+    def n_prefix_layers(self, n_layers: int) -> int:
+        """All layers: nothing in the model trains."""
         return n_layers

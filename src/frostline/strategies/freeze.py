@@ -1,4 +1,4 @@
-"""Freezing by depth, the paper's strategy."""
+"""Freezing the lowest layers, the paper's strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Freeze(Strategy):
-    """Train the head and the top layers; leave the embeddings and the lowest `n_frozen` layers alone."""
+    """Train the head and the top layers; freeze the embeddings and the lowest `n_frozen` layers."""
 
     n_frozen: int
 
@@ -41,20 +41,20 @@ class Freeze(Strategy):
         trained = stack.parameters_above(self.n_frozen)
         return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
-        """Itself, if the model has so many layers."""
+    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+        """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
-        """The frozen ones."""
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
+        """The frozen layers."""
         return self.n_frozen
 
 
 @final
 @dataclass(frozen=True)
 class FreezeRest(Strategy):
-    """Train the head and the last `n_last` layers; leave the rest alone."""
+    """Train the head and the last `n_last` layers; freeze the rest."""
 
     n_last: int
 
@@ -63,7 +63,7 @@ class FreezeRest(Strategy):
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
-        """As for `freeze`."""
+        """The same forms as `freeze`."""
         return Freeze.read(argument)
 
     @property
@@ -72,15 +72,15 @@ class FreezeRest(Strategy):
         return f"freeze:+{self.n_last}"
 
     def plan(self, stack: Stack) -> Plan:
-        """That of the depth."""
+        """The plan of the equivalent `freeze:N`."""
         return self._as_depth(stack.n_layers).plan(stack)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
-        """The depth that it means in a model of so many layers."""
+    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+        """The equivalent `freeze:N` for a model with this many layers."""
         return self._as_depth(n_layers)
 
-    def n_below(self, n_layers: int) -> int:
-        """The frozen ones."""
+    def n_prefix_layers(self, n_layers: int) -> int:
+        """The frozen layers."""
         return n_layers - self.n_last
 
     def _as_depth(self, n_layers: int) -> Freeze:

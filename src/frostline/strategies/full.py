@@ -1,4 +1,4 @@
-"""Full fine-tuning."""
+"""Full fine-tuning, the reference for all other strategies."""
 
 from __future__ import annotations
 

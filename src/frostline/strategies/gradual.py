@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Gradual(Strategy):
-    """Train from the top down: layers join evenly over the epochs, and in the last everything trains."""
+    """Unfreeze from the top down, evenly over the epochs; in the last epoch everything trains."""
 
     forms = "gradual"
     example = "gradual"
@@ -32,7 +32,7 @@ class Gradual(Strategy):
         return "gradual"
 
     def plan(self, stack: Stack) -> Plan:
-        """One phase a layer; where epochs are fewer, several layers join at once."""
+        """One phase per layer; with fewer epochs than layers, several layers are unfrozen at once."""
         lower = [
             Phase(cached_layers=n_frozen, trained=stack.parameters_above(n_frozen))
             for n_frozen in range(stack.n_layers - 1, 0, -1)
@@ -40,6 +40,6 @@ class Gradual(Strategy):
         whole = Phase(cached_layers=None, trained=stack.all_parameters)
         return Plan(n_frozen=None, phases=(*lower, whole))
 
-    def may_keep(self, n_layers: int) -> bool:
-        """What is still frozen in an epoch need not be computed in it."""
+    def is_worth_caching(self, n_layers: int) -> bool:
+        """Whether there is a phase with frozen layers: their outputs can be cached for its epochs."""
         return n_layers > 1

@@ -1,4 +1,4 @@
-"""Freezing by choice: a set of layers instead of a depth."""
+"""Training any set of layers, instead of all layers above a depth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_LAYERS = 10_000
 @final
 @dataclass(frozen=True)
 class Layers(Strategy):
-    """Train the head and these layers, counted from 1; leave the embeddings and all other layers alone."""
+    """Train the head and these layers, counted from 1; freeze the embeddings and all other layers."""
 
     trained: frozenset[int]
 
@@ -32,13 +32,15 @@ class Layers(Strategy):
     def read(cls, argument: str) -> Layers:
         """`layers:1+2+11`, `layers:1-2+11`."""
         if not argument:
-            raise UnreadableError("names no layer")
+            raise UnreadableError("names no layers")
         layers: set[int] = set()
         for part in argument.split("+"):
             ends = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
             first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
             if not 1 <= first <= last <= _MOST_LAYERS:
-                raise UnreadableError(f"wants layers counted from 1, the lower one first; {part!r} is none")
+                raise UnreadableError(
+                    f"needs layer numbers from 1, ranges with the lower number first; {part!r} is not valid"
+                )
             layers.update(range(first, last + 1))
         return cls(frozenset(layers))
 
@@ -48,36 +50,36 @@ class Layers(Strategy):
         return f"layers:{'+'.join(map(str, sorted(self.trained)))}"
 
     def plan(self, stack: Stack) -> Plan:
-        """The layers and the head; the state below the lowest of them may be cached."""
+        """The layers and the head. The state below the lowest trained layer may be cached."""
         self._check(stack.n_layers)
         below, depth = min(self.trained) - 1, self._depth(stack.n_layers)
         return Plan.one_phase(n_frozen=depth, cached_layers=below, trained=stack.parameters_of(self.trained))
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
-        """Where the layers are the last ones, the depth."""
+    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
+        """`freeze:N` if these are the last layers; otherwise the same strategy."""
         self._check(n_layers)
         depth = self._depth(n_layers)
         return self if depth is None else Freeze(depth)
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
-        """Those below the lowest that trains."""
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
+        """The layers below the lowest trained one."""
         return min(self.trained) - 1
 
-    def n_trained(self, n_layers: int) -> int:  # noqa: ARG002
-        """Those that are named."""
+    def n_trained_layers(self, n_layers: int) -> int:  # noqa: ARG002
+        """The named layers."""
         return len(self.trained)
 
     def _depth(self, n_layers: int) -> int | None:
-        """How many layers are frozen, where those that train are the last ones."""
+        """How many layers are frozen if the trained ones are the last layers; otherwise None."""
         below = min(self.trained) - 1
         return below if self.trained == set(range(below + 1, n_layers + 1)) else None
 
     def _check(self, n_layers: int) -> None:
         if not self.trained:
-            raise UsageError(f"no layer to train is named; to train the head alone, freeze all {n_layers} layers")
+            raise UsageError(f"no layers to train are named; to train only the head, freeze all {n_layers} layers")
         if wrong := sorted(layer for layer in self.trained if not 1 <= layer <= n_layers):
             kept = [layer for layer in sorted(self.trained) if layer not in wrong] or [n_layers]
             raise UsageError(
-                f"no layer {', '.join(map(str, wrong))}; the model's layers are numbered 1 to {n_layers}: write "
+                f"the model has no layer {', '.join(map(str, wrong))}; its layers are numbered 1 to {n_layers}: write "
                 f"{self.forms}. Did you mean 'layers:{'+'.join(map(str, kept))}'?"
             )

@@ -1,4 +1,4 @@
-"""Low-rank updates of query and value, through peft (LoRA, Hu 2021)."""
+"""Low-rank updates of the query and value projections, with peft (LoRA, Hu 2021)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Lora(Strategy):
-    """Train the head and updates of rank `rank` (alpha twice that) of query and value above `n_frozen` layers."""
+    """Train the head and low-rank updates (alpha = 2 × rank) of query and value in the layers above `n_frozen`."""
 
     rank: int
     n_frozen: int = 0
 
-    forms = "lora:R, or lora:R@N to leave the lowest N layers alone"
+    forms = "lora:R, or lora:R@N to freeze the lowest N layers"
     example = "lora:8"
     rates = "large"
 
@@ -37,7 +37,7 @@ class Lora(Strategy):
         return f"lora:{self.rank}" + (f"@{self.n_frozen}" if self.n_frozen else "")
 
     def plan(self, stack: Stack) -> Plan:
-        """The updates and the head; the state after `n_frozen` layers may be cached."""
+        """The updates and the head. The state after `n_frozen` layers may be cached."""
         from frostline.model.added.adapters import check_peft, lora_parameters
         from frostline.model.parts import query_and_value
 
@@ -47,25 +47,25 @@ class Lora(Strategy):
         trained = (*lora_parameters(added), *stack.parameters_of(()))
         return Plan.one_phase(cached_layers=self.n_frozen, trained=trained, added=added)
 
-    def put_in(self, stack: Stack) -> None:
-        """Wraps the projections as peft does."""
+    def add_modules(self, stack: Stack) -> None:
+        """Wraps the projections with peft's LoRA layers."""
         from frostline.model.added.adapters import add_lora
         from frostline.model.parts import query_and_value
 
         add_lora(stack, query_and_value(stack, self.n_frozen), rank=self.rank, alpha=2 * self.rank)
 
-    def take_out(self, stack: Stack) -> bool:
-        """Adds the updates to the weights that they are of."""
+    def merge_modules(self, stack: Stack) -> bool:
+        """Adds each update to the weight matrix that it belongs to."""
         from frostline.model.added.adapters import merge_lora
 
         merge_lora(stack)
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
-        """Itself, if the model has so many layers."""
+    def resolved(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
+        """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
-        """Those without updates."""
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
+        """The layers without updates."""
         return self.n_frozen

@@ -1,4 +1,4 @@
-"""Layer norms alone: the baseline of the adapters' paper (Houlsby 2019)."""
+"""Training only layer norms: the baseline in the adapter paper (Houlsby 2019)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Norms(Strategy):
-    """Train the head and the norms of the layers."""
+    """Train the head and the norms of all layers."""
 
     forms = "norms"
     example = "norms"
@@ -33,7 +33,7 @@ class Norms(Strategy):
         return "norms"
 
     def plan(self, stack: Stack) -> Plan:
-        """Scale and shift of every norm in a layer; a final norm trains with the head."""
+        """Scale and shift of every norm in the layers. A norm above the last layer is part of the head."""
         from frostline.model.parts import norms
 
         return Plan.one_phase(cached_layers=0, trained=(*norms(stack), *stack.parameters_of(())))

@@ -1,4 +1,4 @@
-"""Some of the top anew: the last layers of a pretrained model are often the worst start (Zhang 2020)."""
+"""Re-initialising the top layers, whose pretrained weights are often a poor starting point (Zhang 2020)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Reinit(Strategy):
-    """Train everything, after the pooler and the top `n_new` layers were drawn anew."""
+    """Re-initialise the pooler and the top `n_new` layers, then train everything."""
 
     n_new: int
 
@@ -34,14 +34,14 @@ class Reinit(Strategy):
         return f"reinit:{self.n_new}"
 
     def plan(self, stack: Stack) -> Plan:
-        """All parameters train; a head that is new anyway is not drawn twice."""
+        """All parameters train. The head is not re-initialised here: it is new in every run."""
         from frostline.model.parts import pretrained_above
 
         check_layers(self, self.n_new, stack.n_layers)
         edits = pretrained_above(stack, stack.n_layers - self.n_new, with_norm=False)
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
-    def settled(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
-        """Itself, if the model has so many layers."""
+    def resolved(self, n_layers: int, kind: Kind) -> Reinit:  # noqa: ARG002
+        """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_new, n_layers)
         return self

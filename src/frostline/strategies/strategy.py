@@ -1,4 +1,4 @@
-"""What a strategy is: a value that decides, for one model, what trains."""
+"""The base class of all strategies. A strategy is a value; given a model, it decides what to train."""
 
 from __future__ import annotations
 
@@ -14,82 +14,95 @@ from frostline.records.specs import Kind
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
 
-Rates = Literal["ordinary", "large", "none"]
-"""Which learning rates are tried: those of a whole model, larger ones, or none because nothing descends."""
+Rates = Literal["ordinary", "large"]
+"""Which learning rates to try: the usual ones for fine-tuning, or larger ones for few or new parameters."""
 
 
 class UnreadableError(UsageError):
-    """What stands behind a strategy's name is not what it takes."""
+    """The argument after a strategy's name is not valid. The message continues `strategy 'name:argument' …`."""
 
 
 @dataclass(frozen=True)
 class Strategy(abc.ABC):
-    """An idea of what to train."""
+    """An idea of what to train, independent of any model."""
 
     forms: ClassVar[str]
-    """how it is written, for people"""
+    """how to write it, shown in messages"""
     example: ClassVar[str]
-    """one that can be run"""
+    """a valid example"""
     rates: ClassVar[Rates] = "ordinary"
+    """learning rates to try; not used by a closed-form strategy"""
+    is_closed_form: ClassVar[bool] = False
+    """the result is computed directly, without gradient steps; its specs have learning rate 0"""
 
     @classmethod
     @abc.abstractmethod
     def read(cls, argument: str) -> Strategy:
-        """The strategy with what stands behind the colon (nothing: `""`); an UnreadableError where it is no such."""
+        """The strategy with the argument after the colon (`""` if there is none); raises UnreadableError if invalid."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """How it is written on the command line and in a spec."""
+        """The strategy as written on the command line and in a spec."""
 
     @abc.abstractmethod
     def plan(self, stack: Stack) -> Plan:
-        """What it decides for this model; touches no weight. A UsageError where the model has not what it takes."""
+        """What to train in this model. Changes no weight.
 
-    def put_in(self, stack: Stack) -> None:
-        """Puts the modules into the model that its plan calls added; random numbers come from torch's generator."""
+        Raises a UsageError if the model lacks the parts that the strategy trains.
+        """
+
+    def add_modules(self, stack: Stack) -> None:
+        """Adds the modules that the plan lists as added. Initial weights come from torch's global generator."""
         raise AssertionError(f"{self.name} adds nothing to {type(stack.model).__name__}")
 
-    def take_out(self, stack: Stack) -> bool:  # noqa: ARG002
-        """Makes a trained model one of its own class again; False where it cannot be, and only we can open it."""
+    def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
+        """Merges the added modules into the trained model's own weights, so that transformers can load it.
+
+        Returns False if that is impossible: then only frostline can load the saved model.
+        """
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - those that depend on them use them
-        """The same in its one way of writing for a model and a kind of task; a UsageError where it cannot be."""
+    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - for subclasses
+        """The same strategy in its one canonical form for this model and kind of task.
+
+        Two spellings that mean the same (`freeze:+2` and `freeze:4` on 6 layers) resolve to one, so that their runs are
+        shared. Raises a UsageError if the strategy does not fit.
+        """
         return self
 
-    def reads(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
-        """Depths whose states, of all tokens, a head of its own reads; mostly the model's own head reads."""
+    def reader_depths(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Depths whose states, of all tokens, an added head reads. Empty if the model's own head is used."""
         return ()
 
-    def n_below(self, n_layers: int) -> int:  # noqa: ARG002
-        """How many of the lowest layers, embeddings included, nothing ever changes in; 0: none of them."""
+    def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
+        """How many of the lowest layers stay frozen during the whole run. Above 0, the embeddings do too."""
         return 0
 
-    def n_trained(self, n_layers: int) -> int:
-        """In how many layers something trains."""
-        return n_layers - self.n_below(n_layers)
+    def n_trained_layers(self, n_layers: int) -> int:
+        """How many layers have at least one trained parameter."""
+        return n_layers - self.n_prefix_layers(n_layers)
 
-    def may_keep(self, n_layers: int) -> bool:
-        """Whether it pays to keep what frozen layers put out; the embeddings alone cost nothing to compute again."""
-        return self.n_below(n_layers) > 0
+    def is_worth_caching(self, n_layers: int) -> bool:
+        """Whether caching the outputs of frozen layers saves time. Embeddings alone are too cheap to cache."""
+        return self.n_prefix_layers(n_layers) > 0
 
 
 def read_nothing(argument: str) -> None:
-    """Raises unless nothing stands behind the name."""
+    """Raises if there is an argument."""
     if argument:
-        raise UnreadableError("takes nothing behind its name")
+        raise UnreadableError("takes no argument")
 
 
 def read_number(argument: str, least: int) -> int:
-    """A whole number that is at least this."""
+    """The argument as a whole number of at least `least`."""
     if not re.fullmatch(r"[0-9]{1,9}", argument) or int(argument) < least:
-        raise UnreadableError(f"wants a whole number from {least}")
+        raise UnreadableError(f"needs a whole number of at least {least}")
     return int(argument)
 
 
 def check_layers(strategy: Strategy, given: int, n_layers: int, *, least: int = 0) -> None:
-    """Raises where a strategy names a layer, or a number of layers, that the model has not."""
+    """Raises if a strategy names a layer, or a number of layers, that the model does not have."""
     if not least <= given <= n_layers:
         before, _, after = strategy.name.rpartition(str(given))
         nearest = f"{before}{min(max(given, least), n_layers)}{after}"

@@ -1,4 +1,4 @@
-"""How much of the pretrained model is worth transferring (GPT, figure 2)."""
+"""Transferring only the lowest pretrained layers (GPT, figure 2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Transfer(Strategy):
-    """Train everything; only the embeddings and the lowest `n_kept` layers start from pretrained weights."""
+    """Re-initialise everything above the lowest `n_kept` layers, then train everything."""
 
     n_kept: int
 
@@ -34,14 +34,14 @@ class Transfer(Strategy):
         return f"transfer:{self.n_kept}"
 
     def plan(self, stack: Stack) -> Plan:
-        """All parameters train; all above the kept layers is drawn anew, pooler and final norm too."""
+        """All parameters train. Everything above the kept layers is re-initialised, with pooler and final norm."""
         from frostline.model.parts import pretrained_above
 
         check_layers(self, self.n_kept, stack.n_layers)
         edits = pretrained_above(stack, self.n_kept, with_norm=True)
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
-    def settled(self, n_layers: int, kind: Kind) -> Transfer:  # noqa: ARG002
-        """Itself, if the model has so many layers."""
+    def resolved(self, n_layers: int, kind: Kind) -> Transfer:  # noqa: ARG002
+        """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_kept, n_layers)
         return self

@@ -56,10 +56,10 @@ def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     if not model.is_dir():
         make_model(model, family, n_layers=N_LAYERS)
         make_task(task, n_rows=80)
-    settled = parse(strategy).settled(N_LAYERS, "classification")
-    rate = 0.0 if settled.rates == "none" else 1e-2
+    settled = parse(strategy).resolved(N_LAYERS, "classification")
+    rate = 0.0 if settled.is_closed_form else 1e-2
     spec = make_spec(model, task, strategy=settled.name, epochs=3, optimizer="sgd", learning_rate=rate)
-    return spec.replace(is_cached=settled.may_keep(N_LAYERS))
+    return spec.replace(is_cached=settled.is_worth_caching(N_LAYERS))
 
 
 def run_tiny(spec: RunSpec) -> TinyRun:
@@ -88,7 +88,7 @@ def check_plan(spec: RunSpec) -> None:
     assert stack.digest(()) == before, "planning touches no weight"
     assert set(planned[0].edits) <= set(plan.trained(1)), "what is drawn anew is there"
     depths = {phase.cached_layers for phase in planned[0].phases}
-    assert not strategy.n_below(N_LAYERS) or depths == {strategy.n_below(N_LAYERS)}, "it says what may be kept"
+    assert not strategy.n_prefix_layers(N_LAYERS) or depths == {strategy.n_prefix_layers(N_LAYERS)}, "it says what may be kept"
 
 
 def check_untrained(tiny_run: TinyRun) -> None:

@@ -146,7 +146,7 @@ class Preparer:
         return self._encoded[key]
 
     def _with_states(self, spec: RunSpec, prepared: Prepared, nearby: Sequence[str]) -> Prepared:
-        if not spec.is_cached and strategies.parse(spec.strategy).rates != "none":
+        if not spec.is_cached and not strategies.parse(spec.strategy).is_closed_form:
             return prepared
         before = self.prefixes.seconds
 
@@ -206,7 +206,7 @@ def _needs_of(strategy: strategies.Strategy, stack: Stack, n_epochs: int) -> Nee
     plan = strategy.plan(stack)
     if plan.fit == "closed_form":
         return Needs(is_pooled=True)
-    if whole := strategy.reads(stack.n_layers):
+    if whole := strategy.reader_depths(stack.n_layers):
         return Needs(whole=whole)
     depths = {plan.phase_at(epoch, n_epochs).cached_layers for epoch in range(1, n_epochs + 1)}
     return Needs(depths=frozenset(depth for depth in depths if depth is not None))

@@ -125,7 +125,7 @@ class Runner:
 
     def pace(self, spec: RunSpec, n_steps: int) -> Pace:
         """The speed of a spec on this machine, measured on a few steps; nothing is stored."""
-        if strategies.parse(spec.strategy).rates == "none":  # no steps: time a whole fit, per row
+        if strategies.parse(spec.strategy).is_closed_form:  # no steps: time a whole fit, per row
             result = self.run(spec)
             return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
         with self.descending(spec) as (training, descent):
@@ -260,7 +260,7 @@ def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
     if plan.added:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(seed, "added"))
-            strategy.put_in(stack)
+            strategy.add_modules(stack)
     return _Run(spec, prepared, stack, plan, on_epoch)
 
 

@@ -1,1 +1,1 @@
-"""Modules that we add to a model, or replace in it."""
+"""Modules and functions that frostline adds to a model or replaces in it."""

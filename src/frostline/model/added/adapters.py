@@ -1,4 +1,4 @@
-"""Modules put into a model: low-rank updates through peft, and bottleneck adapters behind a layer's parts."""
+"""LoRA updates and bottleneck adapters, which are added inside the layers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _ADAPTER = "adapter"
 _SPREAD = 1e-2
-"""Standard deviation of a new adapter's weights: near to passing on what it is given."""
+"""Standard deviation of a new adapter's weights: small, so that at first its output is close to its input."""
 
 
 def check_peft() -> None:
-    """Raises, with what to install, unless peft is there."""
+    """Raises if peft is not installed, and says how to install it."""
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -29,22 +29,22 @@ def check_peft() -> None:
 
 
 def lora_parameters(targets: Sequence[str]) -> tuple[str, ...]:
-    """Names of the parameters that updates of these modules add."""
+    """Names of the parameters that LoRA adds to these modules."""
     return tuple(f"{name}.lora_{part}.default.weight" for name in targets for part in "AB")
 
 
 def add_lora(stack: Stack, targets: Sequence[str], *, rank: int, alpha: int) -> None:
-    """Puts a low-rank update beside each of these modules, as peft does; at first it adds nothing."""
+    """Wraps each of these modules with a low-rank update by peft; an untrained update changes nothing."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    is_turned = isinstance(stack.model.get_submodule(targets[0]), Conv1D)  # GPT-2 keeps its matrices that way
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), fan_in_fan_out=is_turned)
+    is_transposed = isinstance(stack.model.get_submodule(targets[0]), Conv1D)  # GPT-2 stores its matrices transposed
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), fan_in_fan_out=is_transposed)
     inject_adapter_in_model(config, stack.model)
     stack.forget_structure()
 
 
 def merge_lora(stack: Stack) -> None:
-    """Adds the updates to the weights that they are of: the model is of its own class again."""
+    """Adds each update to the weights it belongs to and removes peft's wrappers: an ordinary model again."""
     from peft.tuners.lora import LoraLayer
 
     wrapped = [(name, module) for name, module in stack.model.named_modules() if isinstance(module, LoraLayer)]
@@ -56,7 +56,7 @@ def merge_lora(stack: Stack) -> None:
 
 
 class Bottleneck(nn.Module):
-    """Adds to its input what a narrow layer makes of it."""
+    """A residual module: its input plus the output of a narrow two-layer network."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()
@@ -73,14 +73,14 @@ class Bottleneck(nn.Module):
 
 
 def adapter_parameters(places: Sequence[str]) -> tuple[str, ...]:
-    """Names of the parameters that adapters behind these modules add."""
+    """Names of the parameters of adapters attached to these modules."""
     with torch.device("meta"):
         names = [name for name, _ in Bottleneck(1, 1).named_parameters()]
     return tuple(f"{place}.{_ADAPTER}.{name}" for place in places for name in names)
 
 
 def add_adapters(stack: Stack, places: Sequence[str], narrow: int) -> None:
-    """Hooks an adapter to what each of these modules puts out."""
+    """Attaches an adapter to the output of each of these modules."""
     for place in places:
         module = stack.model.get_submodule(place)
         module.add_module(_ADAPTER, Bottleneck(stack.structure.width, narrow).to(stack.device))

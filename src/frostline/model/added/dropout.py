@@ -1,6 +1,7 @@
-"""Dropout that draws fast, four numbers at a time: the library's takes a twelfth of a step on a CPU, to draw mostly.
+"""Dropout with fast random numbers: one 64-bit number decides about four values.
 
-The rate is exact to 1/65536, and what is kept is scaled by the very rate it is kept at.
+On a CPU, the library's dropout takes about a twelfth of a training step, mostly for random numbers. Here the rate is
+rounded to a multiple of 1/65536, and kept values are scaled by exactly that rounded rate, so the mean is preserved.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 _LEVELS = 2**16
 _N_MIXING = 12
-"""Numbers after which numpy's generator has mixed up what it was seeded with."""
+"""Numbers to discard after seeding numpy's generator, until its state is well mixed."""
 _MANY = 4096
+"""From this many numbers on, numpy's generator is used."""
 _bits = np.random.SFC64(0)
 
 
@@ -26,16 +28,16 @@ def drop(values: Tensor, rate: float) -> Tensor:
     if n_levels == _LEVELS:
         return values * 0.0
     levels = _drawn((values.numel() + 3) // 4, values.device).view(torch.int16)[: values.numel()].view(values.shape)
-    # Compared straight into numbers: by way of booleans it takes five times as long.
+    # The comparison writes numbers directly: through a boolean tensor it takes five times as long.
     kept = torch.ge(levels, n_levels - _LEVELS // 2, out=torch.empty_like(values, requires_grad=False))
     return values * kept.mul_(_LEVELS / (_LEVELS - n_levels))
 
 
 def _drawn(number: int, device: torch.device) -> Tensor:
-    """So many random 64-bit numbers (number,).
+    """Random 64-bit numbers (number,).
 
-    Many of them on a CPU are numpy's, begun anew each time from three of torch's: so they follow from torch's seed
-    alone, and are drawn much faster.
+    On a CPU, many numbers come from numpy's much faster generator. It is seeded in each call with three numbers from
+    torch, so that the result depends on torch's seed only.
     """
     is_by_numpy = device.type == "cpu" and number >= _MANY
     drawn = torch.empty(3 if is_by_numpy else number, dtype=torch.int64, device=device).random_(-(2**63), None)
@@ -49,15 +51,15 @@ def _drawn(number: int, device: torch.device) -> Tensor:
 
 @final
 class QuickDropout(nn.Dropout):
-    """`nn.Dropout` by `drop`."""
+    """`nn.Dropout` that uses `drop`."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the library's name
-        """The input, in training with some of it dropped."""
+        """The input; in training mode, with dropout."""
         return drop(input, self.p) if self.training else input
 
 
 def quicken(model: nn.Module) -> None:
-    """Puts a QuickDropout in the place of every `nn.Dropout`; what a model is saved as does not change."""
+    """Replaces every `nn.Dropout` with a QuickDropout. A saved model is the same: dropout has no weights."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:

@@ -1,6 +1,7 @@
-"""Heads that read the states of chosen layers instead of the model's own: a linear one and a bidirectional LSTM.
+"""Readers: added heads that read the states of chosen layers, instead of the model's own head.
 
-A reader hangs on the model as a module of its own, so that it is counted, trained and saved like any part of it.
+There is a linear reader and a bidirectional LSTM. A reader is a submodule of the model, so it is counted, trained and
+saved like any other part.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ if TYPE_CHECKING:
 
 READER = "frostline_reader"
 CHOSEN = f"{READER}.chosen"
-"""Name of the buffer that holds what a fit chose."""
+"""Name of the buffer with the depth and pooling that the fit chose."""
 LINEAR_PARAMETERS = (f"{READER}.linear.weight", f"{READER}.linear.bias")
 POOLINGS: tuple[Pooling, ...] = ("mean", "first", "last")
 HIDDEN = 768
-"""Width of the LSTM, a direction."""
+"""Width of the LSTM per direction."""
 
 
 class Reader(nn.Module, abc.ABC):
-    """A head over the states of some depths."""
+    """A head that reads the states after some depths."""
 
     @property
     @abc.abstractmethod
     def depths(self) -> tuple[int, ...]:
-        """Whose states it reads, ascending."""
+        """The depths whose states it reads, ascending."""
 
     @abc.abstractmethod
     def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
-        """States (batch, tokens, width), one a depth, and where tokens are (batch, tokens) → (batch, classes)."""
+        """States (batch, tokens, width), one per depth, and their mask (batch, tokens) → (batch, classes)."""
 
 
 def pooled(state: Tensor, mask: Tensor) -> Tensor:
-    """Mean, first and last of a row's tokens (batch, tokens, width), padded on the right; (poolings, batch, width)."""
+    """Mean, first and last token of each row (batch, tokens, width), padded on the right; (poolings, batch, width)."""
     lengths = mask.sum(1)
     mean = (state * mask[..., None]).sum(1) / lengths[:, None]
     rows = torch.arange(len(state), device=state.device)
@@ -57,7 +58,7 @@ class LinearReader(Reader):
         self.register_buffer("chosen", torch.zeros(2, dtype=torch.int64))
 
     def choose(self, depth: int, pooling: Pooling, weight: Tensor, bias: Tensor) -> None:
-        """Takes over what was fitted."""
+        """Takes over the result of a fit."""
         self.chosen.copy_(torch.tensor([depth, POOLINGS.index(pooling)]))
         with torch.no_grad():
             self.linear.weight.copy_(weight)
@@ -65,7 +66,7 @@ class LinearReader(Reader):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The one that was chosen."""
+        """The depth that the fit chose."""
         return (int(self.chosen[0]),)
 
     def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ class LinearReader(Reader):
 
 
 class BiLstmReader(Reader):
-    """Two bidirectional layers over the tokens; read where each direction ends (BERT, table 7)."""
+    """A two-layer bidirectional LSTM over the tokens, read at the end of each direction (BERT, table 7)."""
 
     def __init__(self, width: int, n_outputs: int, depths: tuple[int, ...]) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class BiLstmReader(Reader):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Those that it was made for."""
+        """The depths it was created for."""
         return self._depths
 
     def forward(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
@@ -99,18 +100,18 @@ class BiLstmReader(Reader):
 
 
 def bilstm_parameters(stack: Stack, depths: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of the parameters that an LSTM over the states of these depths adds."""
+    """Names of the parameters of an LSTM over the states of these depths."""
     with torch.device("meta"):
         return tuple(f"{READER}.{name}" for name, _ in _bilstm(stack, depths).named_parameters())
 
 
 def add_linear(stack: Stack) -> None:
-    """Hangs a linear reader on the model."""
+    """Adds a linear reader to the model."""
     _add(stack, LinearReader(stack.structure.width, stack.model.config.num_labels))
 
 
 def add_bilstm(stack: Stack, depths: tuple[int, ...]) -> None:
-    """Hangs a new LSTM over the states of these depths on the model."""
+    """Adds a new LSTM over the states of these depths to the model."""
     _add(stack, _bilstm(stack, depths))
 
 

@@ -1,4 +1,4 @@
-"""Weights drawn anew, as the library initialises the model they belong to."""
+"""Re-initialising weights as the library does for a new model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from frostline.errors import FrostlineError, some
 
 
 def redraw(model: PreTrainedModel, names: Collection[str], seed: int, *, is_pretrained: bool = True) -> None:
-    """Draws these parameters from `seed`; raises where a pretrained matrix among them is what it was.
+    """Re-initialises these parameters from `seed`; raises if a pretrained matrix among them does not change.
 
-    From a new model of the same class: the library's own initialisation skips what was loaded (TRAPS 5).
+    The values come from a new model of the same class, because the library's own initialisation silently skips weights
+    that were loaded (TRAPS 5).
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -21,6 +22,6 @@ def redraw(model: PreTrainedModel, names: Collection[str], seed: int, *, is_pret
         parameters = dict(model.named_parameters())
         same = [name for name in names if drawn[name].ndim > 1 and torch.equal(drawn[name], parameters[name].cpu())]
         if same and is_pretrained:
-            raise FrostlineError(f"drawn anew, yet what it was: {some(sorted(same))}")
+            raise FrostlineError(f"re-initialised, but still the same: {some(sorted(same))}")
         for name in names:
             parameters[name].copy_(drawn[name])

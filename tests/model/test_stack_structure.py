@@ -28,69 +28,14 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from burrow import N_LAYERS, Burrow, BurrowConfig, Gallery
+from frostline.model.added.pass_through import PassThrough
 from frostline.model.load import load_model, quiet
 from frostline.model.stack import NoDepthError, Stack
-from frostline.model.structure import PassThrough, find_layers, probed_tokens
+from frostline.model.structure import find_layers, probed_tokens
 from frostline.testing.models import FAMILIES, Family, make_spec, make_stack, make_task, make_tokenizer
 from frostline.training.run import Runner
 from tiny import BASIC, TEETH, Case, distance
-
-N_LAYERS = 3
-
-
-class BurrowConfig(PreTrainedConfig):  # type: ignore[misc]
-    """What a library the code has never seen could bring along."""
-
-    model_type = "burrow"
-
-    def __init__(self, n_galleries: int = N_LAYERS, num_labels: int = 2, **settings: Any) -> None:
-        super().__init__(num_labels=num_labels, **settings)
-        self.n_galleries = n_galleries
-
-
-class Gallery(nn.Module):
-    """A layer: looks at all real tokens, leans on a table that every layer reads, answers with a tuple."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dig = nn.Linear(8, 8)
-        self.settle = nn.LayerNorm(8)
-        self.dust = nn.Dropout(0.5)
-
-    def forward(self, soil: Tensor, real: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        seen = (soil * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
-        dug = self.dust(torch.tanh(self.dig(soil + seen) + slope))
-        return self.settle(soil + dug), seen
-
-
-class Burrow(PreTrainedModel):  # type: ignore[misc]
-    """Registered in the worst order: the final norm first, the shared table last, a second list beside the layers."""
-
-    config_class = BurrowConfig
-    base_model_prefix = "burrow"
-
-    def __init__(self, config: BurrowConfig) -> None:
-        super().__init__(config)
-        self.roof = nn.LayerNorm(8)
-        self.lookout = nn.Linear(8, config.num_labels)
-        self.galleries = nn.ModuleList([Gallery() for _ in range(config.n_galleries)])
-        self.lamps = nn.ModuleList([nn.Linear(8, 8) for _ in range(2)])
-        self.mouth = nn.Embedding(20, 8)
-        self.draught = nn.Dropout(0.5)
-        self.slope = nn.Parameter(torch.randn(8))
-        self.register_buffer("depth_marks", torch.arange(4))
-        self.post_init()
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
-        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        real = real[..., None].float()
-        soil = self.draught(self.mouth(input_ids))
-        for lamp in self.lamps:
-            soil = lamp(soil)
-        for gallery in self.galleries:
-            soil, _ = gallery(soil, real, self.slope)
-        soil = self.roof(soil)
-        return SequenceClassifierOutput(logits=self.lookout((soil * real).sum(1) / real.sum(1)))
 
 
 def _burrow() -> Stack:
@@ -214,13 +159,15 @@ def test_only_a_model_that_answers_no_row_is_said_to(
     with pytest.raises(raised) as seen:
         _ = Stack(model).structure
     assert type(seen.value) is raised
-    assert raised is not NoDepthError or "does not answer a row of two tokens (no such token)" in str(seen.value)
+    assert raised is not NoDepthError or "it fails on a row of two tokens (no such token)" in str(seen.value)
 
 
 def test_layers_in_no_list_are_not_said_to_share_their_weights() -> None:
     model = make_stack("bert").model
     model.bert.encoder.layer = nn.Sequential(*model.bert.encoder.layer)
-    with pytest.raises(NoDepthError, match="no list of like layers: they are of several kinds, or kept in something"):
+    with pytest.raises(
+        NoDepthError, match="it has no list of equal layers: they are of several classes"
+    ):
         _ = Stack(model).structure
 
 
@@ -233,7 +180,7 @@ class _Shallow(Burrow):
 
 
 def test_layers_that_are_never_called_are_told() -> None:
-    with pytest.raises(NoDepthError, match="it answers without a call of layer 1"):
+    with pytest.raises(NoDepthError, match="it answers without calling layer 1"):
         _ = Stack(_Shallow(BurrowConfig())).structure
 
 
@@ -251,7 +198,7 @@ class _Tired(Burrow):
 
 def test_a_last_layer_that_is_never_called_is_told() -> None:
     stack = Stack(_Tired(BurrowConfig()))
-    with pytest.raises(NoDepthError, match=f"it answers without a call of layer {stack.n_layers}"):
+    with pytest.raises(NoDepthError, match=f"it answers without calling layer {stack.n_layers}"):
         stack.check_depths()
 
 
@@ -284,7 +231,7 @@ def test_a_model_that_cannot_be_cut_is_noticed() -> None:
     stack = _burrow()
     stack.check_depths()
     stack.model.galleries = nn.ModuleList([_Leaky() for _ in range(N_LAYERS)])
-    with pytest.raises(NoDepthError, match="cut after 1 layers and joined again answers otherwise"):
+    with pytest.raises(NoDepthError, match="gives another answer when cut after 1 layers and joined again"):
         stack.check_depths()
 
 
@@ -342,7 +289,7 @@ def test_a_model_without_a_depth_is_refused_with_the_reason(name: str) -> None:
 def test_a_stack_that_was_cut_is_told_apart_from_a_shared_one() -> None:
     stack = make_stack("bert", n_layers=4)
     stack.model.bert.encoder.layer = stack.model.bert.encoder.layer[:2]
-    with pytest.raises(NoDepthError, match="counts 4 layers, which no list holds: correct config"):
+    with pytest.raises(NoDepthError, match="counts 4 layers, but no list has as many: correct config"):
         _ = stack.structure
 
 

@@ -40,5 +40,5 @@ def test_layers_that_are_not_there_are_named(layers: set[int]) -> None:
 
 
 def test_no_layer_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="to train the head alone, freeze all 5 layers"):
+    with pytest.raises(UsageError, match="to train only the head, freeze all 5 layers"):
         Layers(frozenset()).plan(STACK)

@@ -111,5 +111,5 @@ def test_a_draw_that_changes_nothing_is_an_error() -> None:
     stack = make_stack("bert", n_layers=2)
     names = ["bert.encoder.layer.1.output.dense.weight"]
     redraw(stack.model, names, seed=3)
-    with pytest.raises(FrostlineError, match="drawn anew, yet what it was"):
+    with pytest.raises(FrostlineError, match="re-initialised, but still the same"):
         redraw(stack.model, names, seed=3)

@@ -30,13 +30,13 @@ from transformers import (
 )
 
 import frostline
+from burrow import Burrow, BurrowConfig
 from frostline.errors import FrostlineError, UsageError
 from frostline.model.load import quiet
 from frostline.model.stack import FrozenMovedError, NoDepthError, Stack
 from frostline.saving.freeze import FrozenPlan
 from frostline.strategies import Freeze, Layers
 from frostline.testing.models import FAMILIES, Family, make_stack
-from test_stack_structure import Burrow, BurrowConfig
 from tiny import TEETH, Case, distance
 
 # The library's DeBERTa calls torch.jit.script on import.
@@ -250,7 +250,7 @@ def test_randomness_in_eval_is_refused_and_leaves_no_trace() -> None:
     model = _Noisy(BurrowConfig(pad_token_id=0)).train()
     model.always = True
     before = _trace(model)
-    with pytest.raises(UsageError, match="draws random numbers below layer 2 in eval too"):
+    with pytest.raises(UsageError, match="draws random numbers below layer 2 in evaluation mode too"):
         frostline.freeze(model, 1)
     assert {**_trace(model), "random": None} == {**before, "random": None}
 
@@ -543,8 +543,8 @@ def test_layers_that_share_a_tensor_train_or_freeze_together() -> None:
         ("bert", {"n_frozen": "full"}, "given 'full'"),
         ("bert", {"train_layers": "12"}, "given '12'"),
         ("bert", {"train_layers": 3}, "given 3"),
-        ("bert", {"train_layers": {0, 2, 7}}, "no layer 0, 7; the model's layers are numbered 1 to 4"),
-        ("bert", {"train_layers": []}, "no layer to train is named; to train the head alone, freeze all 4 layers"),
+        ("bert", {"train_layers": {0, 2, 7}}, "the model has no layer 0, 7; its layers are numbered 1 to 4"),
+        ("bert", {"train_layers": []}, "no layers to train are named; to train only the head, freeze all 4 layers"),
         ("wrapped", {"n_frozen": 1}, "a DataParallel cannot be frozen, only a transformers model"),
         ("albert", {"n_frozen": 1}, "AlbertForSequenceClassification has no single stack of layers"),
     ],

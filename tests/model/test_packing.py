@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification
 
-from frostline.model import packing
+from frostline.model.added import attention
 from frostline.model.packing import Packing, packed
 from frostline.model.stack import Stack
 from frostline.records.specs import Layout
@@ -147,8 +147,8 @@ def test_twin_a_window_that_is_not_kept_shows(monkeypatch: pytest.MonkeyPatch) -
     batch, split = _split(Case("modernbert"))
     stack = _packable(Case("modernbert"))
     right = Forward(stack, layout="packed").logits(batch, split)
-    genuine = packing._mask
-    monkeypatch.setattr(packing, "_mask", lambda p, *, is_causal, **_: genuine(p, is_causal=is_causal))
+    genuine = attention._mask
+    monkeypatch.setattr(attention, "_mask", lambda p, *, is_causal, **_: genuine(p, is_causal=is_causal))
     assert distance(Forward(stack, layout="packed").logits(batch, split), right) > TEETH
 
 
@@ -188,9 +188,9 @@ def test_twin_causality_shows(family: Family, monkeypatch: pytest.MonkeyPatch) -
     stack = _packable(Case(family))
     monkeypatch.setattr(stack, "can_read_one_token", False)
     right = Forward(stack, layout="packed").logits(batch, split)
-    genuine = packing._mask
+    genuine = attention._mask
     monkeypatch.setattr(
-        packing, "_mask", lambda p, *, is_causal, **window: genuine(p, is_causal=not is_causal, **window)
+        attention, "_mask", lambda p, *, is_causal, **window: genuine(p, is_causal=not is_causal, **window)
     )
     assert distance(Forward(stack, layout="packed").logits(batch, split), right) > TEETH
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from frostline.model.added.attention import _attended
 from frostline.model.added.dropout import drop, quicken
-from frostline.model.packing import _attended
 from frostline.testing.models import Family
 from frostline.training.forward import Forward
 from frostline.training.prefix import Split

@@ -123,7 +123,7 @@ def test_the_same_losses_on_real_weights(tmp_path: Path) -> None:
 def test_merged_it_is_a_model_of_its_own_class() -> None:
     stack = make_stack("bert", n_layers=3)
     names, before = stack.all_parameters, stack.digest(())
-    Lora(2).put_in(stack)
+    Lora(2).add_modules(stack)
     assert stack.all_parameters != names
     with torch.no_grad():
         for name, parameter in stack.model.named_parameters():

@@ -27,11 +27,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 REASONS = {
     "albert": "its 3 layers share their weights",
-    "funnel": "its layers are nested in blocks that differ",
+    "funnel": "its layers are nested in groups that differ",
     "xlm": "its layers are spread over parallel lists",
     "flaubert": "its layers are spread over parallel lists",
-    "t5": "an encoder with a decoder: two stacks",
-    "bart": "an encoder with a decoder: two stacks",
+    "t5": "it has an encoder and a decoder: two stacks",
+    "bart": "it has an encoder and a decoder: two stacks",
 }
 
 

@@ -31,9 +31,9 @@ NAMES = (
     "adapter:2", "bitfit", "norms", "features", "features:bilstm", "gradual",
 )  # fmt: skip
 REFUSED = {
-    ("xlnet", "lora:2"): "no projections to query and value",
-    ("xlnet", "lora:2@1"): "no projections to query and value",
-    ("xlnet", "adapter:2"): "adapter has no place",
+    ("xlnet", "lora:2"): "no separate modules for the query and value projections",
+    ("xlnet", "lora:2@1"): "no separate modules for the query and value projections",
+    ("xlnet", "adapter:2"): "no place for adapters",
     ("llama", "bitfit"): "have no biases",
 }
 

@@ -64,26 +64,26 @@ def test_a_range_of_layers() -> None:
     [
         ("lorra:8", ("unknown strategy 'lorra:8'", "lora:R", "freeze:N", "Did you mean 'lora'?")),
         ("", ("unknown strategy ''", "known: full")),
-        ("lora:-1", ("'lora:-1' wants a whole number from 1", "lora:R@N", "Did you mean 'lora:8'?")),
-        ("lora:0", ("whole number from 1",)),
-        ("lora", ("'lora' wants a whole number from 1",)),
-        ("lora:8@", ("whole number from 0",)),
-        ("lora:8@-1", ("whole number from 0",)),
+        ("lora:-1", ("'lora:-1' needs a whole number of at least 1", "lora:R@N", "Did you mean 'lora:8'?")),
+        ("lora:0", ("whole number of at least 1",)),
+        ("lora", ("'lora' needs a whole number of at least 1",)),
+        ("lora:8@", ("whole number of at least 0",)),
+        ("lora:8@-1", ("whole number of at least 0",)),
         ("lora:8.5", ("whole number",)),
-        ("layers:", ("'layers:' has nothing behind its colon", "layers:1-2+11", "Did you mean 'layers:1-2+6'?")),
-        ("layers", ("names no layer",)),
-        ("layers:0", ("counted from 1", "'0' is none")),
-        ("layers:3-1", ("the lower one first", "'3-1' is none")),
-        ("layers:1+", ("'' is none",)),
-        ("layers:1-99999", ("'1-99999' is none",)),
-        ("freeze:x", ("'freeze:x' wants a whole number from 0", "freeze:+N")),
-        ("freeze", ("whole number from 0",)),
+        ("layers:", ("'layers:' has nothing after the colon", "layers:1-2+11", "Did you mean 'layers:1-2+6'?")),
+        ("layers", ("names no layers",)),
+        ("layers:0", ("layer numbers from 1", "'0' is not valid")),
+        ("layers:3-1", ("lower number first", "'3-1' is not valid")),
+        ("layers:1+", ("'' is not valid",)),
+        ("layers:1-99999", ("'1-99999' is not valid",)),
+        ("freeze:x", ("'freeze:x' needs a whole number of at least 0", "freeze:+N")),
+        ("freeze", ("whole number of at least 0",)),
         ("freeze:٣", ("whole number",)),
-        ("full:3", ("'full:3' takes nothing behind its name; write full",)),
-        ("bitfit:1", ("takes nothing behind its name",)),
-        ("features:svm", ("wants logreg, ridge or bilstm",)),
-        ("adapter:0", ("whole number from 1",)),
-        ("reinit:", ("nothing behind its colon",)),
+        ("full:3", ("'full:3' takes no argument; write full",)),
+        ("bitfit:1", ("takes no argument",)),
+        ("features:svm", ("takes logreg, ridge, bilstm or no argument",)),
+        ("adapter:0", ("whole number of at least 1",)),
+        ("reinit:", ("nothing after the colon",)),
         ("Full", ("unknown strategy 'Full'",)),
     ],
 )
@@ -118,15 +118,15 @@ def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
     ],
 )
 def test_each_has_one_way_of_writing_for_a_model(text: str, meant: str) -> None:
-    assert parse(text).settled(6, "classification").name == meant
+    assert parse(text).resolved(6, "classification").name == meant
 
 
 def test_features_go_by_the_kind_of_task() -> None:
-    assert parse("features").settled(6, "regression").name == "features:ridge"
+    assert parse("features").resolved(6, "regression").name == "features:ridge"
     with pytest.raises(UsageError, match="'features:logreg' is not for regression; write features, or features:ridge"):
-        parse("features:logreg").settled(6, "regression")
+        parse("features:logreg").resolved(6, "regression")
     with pytest.raises(UsageError, match="'features:ridge' is not for classification"):
-        parse("features:ridge").settled(6, "classification")
+        parse("features:ridge").resolved(6, "classification")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_features_go_by_the_kind_of_task() -> None:
 )
 def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as raised:
-        parse(text).settled(6, "classification")
+        parse(text).resolved(6, "classification")
     for word in words:
         assert word in str(raised.value)
 
@@ -152,9 +152,9 @@ def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> Non
 def test_the_numbers_of_layers_add_up(text: str) -> None:
     strategy = parse(text)
     n_layers = 12
-    assert 0 <= strategy.n_below(n_layers) <= n_layers
-    assert 0 <= strategy.n_trained(n_layers) <= n_layers - strategy.n_below(n_layers)
-    assert strategy.may_keep(n_layers) or strategy.n_below(n_layers) == 0
+    assert 0 <= strategy.n_prefix_layers(n_layers) <= n_layers
+    assert 0 <= strategy.n_trained_layers(n_layers) <= n_layers - strategy.n_prefix_layers(n_layers)
+    assert strategy.is_worth_caching(n_layers) or strategy.n_prefix_layers(n_layers) == 0
 
 
 def test_examples_can_be_read() -> None:
