@@ -21,7 +21,7 @@ from bench.simulated import Draw, noises, percent, show
 from frostline import stats
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision, Question
-from frostline.studies.protocols import layer_forwards
+from frostline.studies.planning.axis import layer_forwards
 
 N_LAYERS = (6, 12, 24)
 KEEP = 0.9

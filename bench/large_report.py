@@ -20,14 +20,15 @@ import numpy as np
 
 from frostline.records.environment import current_environment
 from frostline.records.plans import Plan
-from frostline.records.requests import CurveSpec, ResolvedCurve
+from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, TaskSpec
 from frostline.storage import atomic
 from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Freeze, parse
-from frostline.studies.protocols import flat, of_curve
+from frostline.studies.planning.protocols import depth_programme, flat
+from frostline.studies.study import Results
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
@@ -49,29 +50,31 @@ def write_stores(folder: Path) -> Iterator[Path]:
             yield out
 
 
-def _resolved(task: str, model: str) -> ResolvedCurve:
+def _resolved(task: str, model: str) -> ResolvedRequest:
     spec = TaskSpec(name=task, source=None, data=None, dev=None, kind="classification", metric="accuracy")
     base = RunSpec(
         model=model, model_fingerprint=model, task=spec, data_fingerprint=task, strategy="full",
         learning_rate=1e-5, epochs=3, seed=0, is_cached=False,
     )  # fmt: skip
-    asked = CurveSpec(model=model, task=spec, frozen=DEPTHS)
-    return ResolvedCurve(asked=asked, base=base, n_layers=N_LAYERS, depths=DEPTHS, is_cached=True)
+    asked = StudyRequest(model=model, task=spec, frozen=DEPTHS)
+    return ResolvedRequest(request=asked, base=base, n_layers=N_LAYERS, depths=DEPTHS, is_cached=True)
 
 
 def _write_store(
-    out: Path, resolved: ResolvedCurve, rows: StoredArray, labels: StoredArray, rng: np.random.Generator
+    out: Path, resolved: ResolvedRequest, rows: StoredArray, labels: StoredArray, rng: np.random.Generator
 ) -> None:
     base = resolved.base
     identity = FolderIdentity(
         model=base.model, model_fingerprint=base.model, task=base.task.name, data_fingerprint=base.task.name
     )
     store = Store.open(out, identity)
-    atomic.write(store.spec_path("curve", "made-up"), json.dumps(resolved.to_json()))
-    searched = {spec.key: _result(spec, rows, labels, rng) for spec in flat(of_curve(resolved).searches())}
-    for result in searched.values():
+    atomic.write(store.request_path("curve", "made-up"), json.dumps(resolved.to_json()))
+    programme, results = depth_programme(resolved), Results()
+    for spec in flat(programme.searches):
+        results.add(_result(spec, rows, labels, rng))
+    for result in results.finished.values():
         store.put(result)
-    for spec in flat(of_curve(resolved).replicates(of_curve(resolved).rates(searched))):
+    for spec in flat(programme.replicates(programme.rates(results))):
         store.put(_result(spec, rows, labels, rng))
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 from bench.simulated import percent, show
 from frostline.analysis import Chapter
-from frostline.studies.stored import chapters
+from frostline.studies.reading import chapters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,10 @@ from bench.workload import BATCH, MODEL
 from frostline import strategies
 from frostline.records.specs import RunSpec
 from frostline.strategies import Freeze
-from frostline.studies.protocols import spec_at
-from frostline.studies.requests.resolve import open_curve
-from frostline.studies.requests.settings import make_request
+from frostline.studies.planning.axis import spec_at
+from frostline.studies.requests.parse import parse
+from frostline.studies.requests.resolve import Resolver
+from frostline.studies.requests.settings import CurveSettings
 from frostline.training.batches import Batch
 from frostline.training.loop import Descent, Training
 from frostline.training.run import Runner
@@ -37,8 +38,10 @@ _RATE = 3e-5
 def specs_of(task: str, **settings: Any) -> dict[str, RunSpec]:
     """The spec of each kind of run, by its name, on these rows; the rate is in the middle of those searched."""
     with tempfile.TemporaryDirectory() as out:
-        request, options = make_request(MODEL, task, {"lr": _RATE, "batch_size": BATCH, "out": out, **settings})
-        resolved = open_curve(request, options.out, max_cache_bytes=options.max_cache_bytes).resolved
+        given = {"lr": _RATE, "batch_size": BATCH, "out": out, **settings}
+        parsed = parse(MODEL, task, given, CurveSettings)
+        resolver = Resolver(parsed.options.out, parsed.options.max_cache_bytes)
+        resolved = resolver.fill_in(parsed.request, needs_depth=True)
     kinds = ["full", *(f"freeze:{depth}" for depth in range(resolved.n_layers + 1))]
     return {kind: spec_at(resolved, strategies.parse(kind), _RATE) for kind in kinds}
 

@@ -19,10 +19,18 @@ from frostline import api, tasks
 from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.model.load import describe, load_tokenizer
+from frostline.records.requests import RunOptions, StudyRequest
 from frostline.saving.save import predict_file
-from frostline.studies.requests.resolve import default_out
-from frostline.studies.requests.settings import make_request, read_depths, read_rates, read_seeds
+from frostline.studies.requests.parse import default_out, parse
+from frostline.studies.requests.settings import CurveSettings
+from frostline.studies.requests.values import read_depths, read_rates, read_seeds
 from frostline.testing.models import make_rows
+
+
+def make_request(model: Any, task: Any, settings: dict[str, Any]) -> tuple[StudyRequest, RunOptions]:
+    """The request and the options that settings of `curve` give."""
+    parsed = parse(model, task, settings, CurveSettings)
+    return parsed.request, parsed.options
 
 
 class TestReaders:

@@ -31,7 +31,7 @@ from commands import (
 )
 from frostline import __version__, tasks
 from frostline.cli import main
-from frostline.records.requests import ResolvedCurve
+from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 
 CURVE_FIELDS = {
@@ -147,7 +147,7 @@ class TestCurve:
         assert "| " in (out / "curve.md").read_text()
         (request,) = (out / "specs").iterdir()
         assert request.name.startswith("curve-")
-        resolved = ResolvedCurve.from_json(json.loads(request.read_text()))
+        resolved = ResolvedRequest.from_json(json.loads(request.read_text()))
         assert (resolved.asked.model, resolved.depths, resolved.is_cached) == (str(toy.model), DEPTHS, True)
         assert len(list((out / "runs").iterdir())) == N_RUNS
 
@@ -297,7 +297,7 @@ class TestFlags:
         asked = [*toy.curve, *flags, "--dry_run", "--json", "--out", str(tmp_path / "out_with_underscores")]
         assert main(asked) == 0
         (request,) = (tmp_path / "out_with_underscores" / "specs").iterdir()
-        assert ResolvedCurve.from_json(json.loads(request.read_text())).base.task.max_train == 32
+        assert ResolvedRequest.from_json(json.loads(request.read_text())).base.task.max_train == 32
 
     def test_keep_may_be_given_twice_and_the_scale_asked_for_comes_first(
         self, toy: Toy, out_copy: Path, capsys: pytest.CaptureFixture[str]

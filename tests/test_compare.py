@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frostline.studies.stored import chapters
 
 import frostline as public
 from commands import Finished, Toy, check_one_line, curve_numbers, frostline, numbers, run_files, runs_in, start
 from frostline.analysis import ComparisonChapter
 from frostline.cli import main
 from frostline.storage.runs import Store
-from frostline.studies.stored import chapters
 from frostline.testing.models import make_model
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import yaml
@@ -16,16 +16,16 @@ from commands import N_RUNS, Finished, Toy, curve_numbers, run_files
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.studies.requests.config_file import read_config
+from frostline.studies.requests.settings import SizesSettings, settings_of
 
-KINDS: dict[str, Any] = {
-    "model": str, "task": str, "epochs": int, "lr": float, "lrs": str, "seeds": str, "frozen": str, "no_cache": bool,
-    "keep": list[float], "device": Literal["cpu", "cuda"], "batch_size": int, "text": str,
-}  # fmt: skip
+NAMES = ("epochs", "lr", "lrs", "seeds", "frozen", "keep", "device", "batch_size", "text")
+DECLARED = settings_of(SizesSettings)
+KNOWN = {name: DECLARED[name] for name in NAMES} | {"no_cache": DECLARED["cache"]}
 
 
 def read(path: Path, content: str | bytes) -> dict[str, Any]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return read_config(path, KINDS, "curve")
+    return read_config(path, KNOWN, "curve")
 
 
 WANTED = {"epochs": 3, "lr": 1e-5, "no_cache": True, "batch_size": 8, "text": "review", "seeds": "0,4,", "keep": [0.9]}
@@ -126,7 +126,7 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     for name in ("none.toml", "folder.toml"):
         with pytest.raises(UsageError, match=rf"--config .*{name} cannot be read"):
-            read_config(tmp_path / name, KINDS, "curve")
+            read_config(tmp_path / name, KNOWN, "curve")
 
 
 @given(
@@ -142,7 +142,7 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
 def test_no_file_gives_a_traceback(content: bytes, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / f"fuzzed-{ending}"
     with contextlib.suppress(UsageError, DataError):
-        assert set(read(path, content)) <= set(KINDS)
+        assert set(read(path, content)) <= set(KNOWN)
 
 
 settings = st.fixed_dictionaries(
@@ -182,6 +182,7 @@ def test_everything_is_settled_in_it(undisturbed: Finished, toy: Toy) -> None:
         "model": str(toy.model), "task": str(toy.train), "out": str(undisturbed.out), "dev": str(toy.dev),
         "dev-share": 0.1, "text": "text", "label": "label", "kind": "classification", "metric": "accuracy",
         "epochs": 2, "batch-size": 8, "max-length": 42, "frozen-dropout": False, "threads": 1, "device": "cpu",
+        "warmup-share": 0.1, "weight-decay": 0.0, "clip-norm": 1.0, "precision": "fp32",
         "no-cache": False, "cache-dtype": "fp32", "varlen": False, "cache-max-gb": 8.0, "frozen": [1, 2, 3],
         "seeds": [0, 1, 2], "keep": [0.9],
         "scale": "ratio", "protocol": "paper", "lrs": [0.001, 0.003],
@@ -195,7 +196,7 @@ def test_everything_is_settled_in_it(undisturbed: Finished, toy: Toy) -> None:
         (("--epochs", "1"), 2, "runs are missing"),
         (("--lr", "0.5"), 2, "runs are missing"),
         (("--seeds", "5"), 2, "runs are missing"),
-        (("--lr", "0.5", "--lrs", "1,2"), 2, "both given"),
+        (("--lr", "0.5", "--lrs", "0.1,0.2"), 2, "both given"),
     ],
 )
 def test_flags_win_over_the_file(

@@ -29,7 +29,8 @@ from frostline.errors import DataError, UsageError
 from frostline.model.census import PAPER_MODELS
 from frostline.model.faults import FREQUENT_MODELS
 from frostline.model.load import DEMO_MODEL, describe, load_config, unknown_share
-from frostline.studies.requests.settings import make_request
+from frostline.studies.requests.parse import parse
+from frostline.studies.requests.settings import CurveSettings
 from frostline.testing.models import make_tokenizer
 
 Spoil = Callable[[Path], object]
@@ -468,11 +469,11 @@ def test_what_python_users_give_is_looked_at_too(settings: dict[str, Any], words
 def test_numbers_of_numpy_are_numbers(toy: Toy, tmp_path: Path) -> None:
     plain: dict[str, Any] = {"seeds": 2, "frozen": 3, "lr": 0.5, "epochs": 1, "out": tmp_path}
     given = {"seeds": np.int64(2), "frozen": np.int32(3), "lr": np.float32(0.5), "epochs": np.int64(1), "out": tmp_path}
-    wanted = make_request(str(toy.model), str(toy.train), plain)
-    assert make_request(str(toy.model), str(toy.train), given) == wanted
+    wanted = parse(str(toy.model), str(toy.train), plain, CurveSettings)
+    assert parse(str(toy.model), str(toy.train), given, CurveSettings) == wanted
     arrays = {"seeds": np.arange(2), "frozen": np.array([3]), "lr": np.array([0.5])}
-    assert make_request(str(toy.model), toy.train, plain | arrays) == wanted
-    assert make_request(str(toy.model), toy.train, plain | {"seeds": np.int64(3)}) != wanted
+    assert parse(str(toy.model), toy.train, plain | arrays, CurveSettings) == wanted
+    assert parse(str(toy.model), toy.train, plain | {"seeds": np.int64(3)}, CurveSettings) != wanted
 
 
 PROCESSES: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {

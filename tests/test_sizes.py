@@ -12,8 +12,9 @@ import frostline as public
 from commands import Finished, Toy, check_one_line, frostline, runs_in
 from frostline import tasks
 from frostline.cli import main
-from frostline.records.requests import CurveSpec
-from frostline.studies.sizes import requests
+from frostline.records.requests import StudyRequest
+from frostline.studies.requests.resolve import Resolver
+from frostline.studies.sizes import Equal, SizesRequest, SizesStudy
 
 SIZES = (16, 32, 64)
 SETTINGS = ("--seeds", "2", "--lr", "1e-2", "--epochs", "1", "--batch-size", "8", "--frozen", "2,3", "--json")
@@ -57,26 +58,34 @@ def test_subsets_are_nested_and_stratified(toy: Toy) -> None:
         assert abs(float(np.mean(rows.labels)) - 0.5) <= 0.5 / len(rows)
 
 
-def test_steps_can_be_held_equal(toy: Toy) -> None:
-    request = CurveSpec(model=str(toy.model), task=tasks.parse(str(toy.train)), epochs=2, batch_size=8)
-    by_epochs = {size: one.epochs for size, one in requests(request, SIZES, "epochs")}
-    by_steps = {size: one.epochs for size, one in requests(request, SIZES, "steps")}
-    assert by_epochs == {16: 2, 32: 2, 64: 2}
-    assert by_steps == {16: 8, 32: 4, 64: 2}, "as many steps as at the largest"
-    uneven = {size: one.epochs for size, one in requests(request.replace(batch_size=16), (20, 64), "steps")}
-    assert uneven == {20: 4, 64: 2}, "20 rows are two steps of 16"
-    assert [one.task.max_train for _, one in requests(request, SIZES, "steps")] == list(SIZES)
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "equal", "wanted"),
+    [
+        (SIZES, 8, "epochs", {16: 2, 32: 2, 64: 2}),
+        (SIZES, 8, "steps", {16: 8, 32: 4, 64: 2}),  # as many steps as at the largest
+        ((20, 64), 16, "steps", {20: 4, 64: 2}),  # 20 rows are two steps of 16
+    ],
+)
+def test_steps_can_be_held_equal(
+    sizes: tuple[int, ...], batch_size: int, equal: Equal, wanted: dict[int, int], toy: Toy, tmp_path: Path
+) -> None:
+    task = tasks.parse(str(toy.train))
+    request = StudyRequest(model=str(toy.model), task=task, epochs=2, batch_size=batch_size)
+    asked = SizesRequest(request=request, train_sizes=sizes, equal=equal)
+    resolved = SizesStudy().resolve(asked, Resolver(tmp_path / "out", max_cache_bytes=0))
+    assert {size: curve.base.epochs for size, curve in resolved.curves} == wanted
+    assert [curve.base.task.max_train for _, curve in resolved.curves] == list(sizes)
 
 
 def test_from_python(grid: Finished, toy: Toy, tmp_path: Path) -> None:
-    found = public.grid(
+    found = public.sizes(
         toy.model, toy.train, dev=str(toy.dev), train_sizes=SIZES, out=grid.out, seeds=2, lr=1e-2, epochs=1,
         batch_size=8, frozen="2,3", rerun="never",
     )  # fmt: skip
     assert [sized.train_size for sized in found.train_sizes] == list(SIZES)
     assert found.report(tmp_path / "page.html").is_file()
-    with pytest.raises(public.UsageError, match=r"call frostline\.grid"):
-        public.curve(toy.model, toy.train, train_sizes=SIZES, out=tmp_path / "out")
+    with pytest.raises(public.UsageError, match=r"call frostline\.sizes"):
+        public.curve(toy.model, toy.train, train_sizes=SIZES, out=tmp_path / "out")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,6 @@ def test_from_python(grid: Finished, toy: Toy, tmp_path: Path) -> None:
         (("--train-sizes", "16,5000"), ("train size 5000: there are",)),
         (("--train-sizes", "16", "--max-train", "8"), ("max_train and train sizes are both given",)),
         (("--equal", "steps"), ("--equal is for --train-sizes",)),
-        (("--train-sizes", "16", "--dry-run"), ("--dry-run is for one curve",)),
     ],
 )
 def test_mistakes_are_told_in_one_line(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frostline.studies.stored import chapters, curve_chapter
 
 from commands import Finished, Toy, frostline, start
 from frostline.analysis import Chapter, Curve
@@ -18,7 +19,6 @@ from frostline.records.requests import ResolvedCurve
 from frostline.report.formats.html import page
 from frostline.report.progress.live import PAUSE, LivePage
 from frostline.storage.runs import Store
-from frostline.studies.stored import chapters, curve_chapter
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--frozen", "2,3", "--batch-size", "8", "--json")
 

@@ -17,7 +17,7 @@ from frostline import tasks
 from frostline.kinds.metrics import mean_loss
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
-from frostline.studies.protocols import TUNED_RATES, best_rate
+from frostline.studies.planning.protocols import TUNED_RATES, best_rate
 from frostline.testing.models import make_spec
 from frostline.training.run import Runner
 from synthetic import make_result

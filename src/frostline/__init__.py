@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import compare, curve, dry_run, find, grid, train
+    from frostline.api import compare, curve, dry_run, find, sizes, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
@@ -29,7 +29,7 @@ _HOMES = {
     "curve": "frostline.api",
     "dry_run": "frostline.api",
     "find": "frostline.api",
-    "grid": "frostline.api",
+    "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
     "train": "frostline.api",
 }
@@ -50,7 +50,7 @@ __all__ = [
     "dry_run",
     "find",
     "freeze",
-    "grid",
+    "sizes",
     "train",
 ]
 

@@ -165,9 +165,7 @@ def test_only_a_model_that_answers_no_row_is_said_to(
 def test_layers_in_no_list_are_not_said_to_share_their_weights() -> None:
     model = make_stack("bert").model
     model.bert.encoder.layer = nn.Sequential(*model.bert.encoder.layer)
-    with pytest.raises(
-        NoDepthError, match="it has no list of equal layers: they are of several classes"
-    ):
+    with pytest.raises(NoDepthError, match="it has no list of equal layers: they are of several classes"):
         _ = Stack(model).structure
 
 

@@ -83,7 +83,7 @@ def flagged(declared: Any, *, required: tuple[str, ...] = ()) -> Callable[[Comma
     return decorate
 
 
-_OTHERS = {"model": str, "task": str, "json": bool, "dry-run": bool}
+_OTHERS = {"model": str, "task": str, "json": bool, "dry_run": bool}
 """what a config file may hold beside settings"""
 _CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
@@ -107,14 +107,13 @@ def _parameter_name(setting: Setting) -> str:
 
 def _config_parameter(known: Mapping[str, Setting]) -> inspect.Parameter:
     """`--config`: the settings of a file take the place of the command's defaults, and flags win."""
-    by_flag = {one.flag[2:]: one for one in known.values()}
+    by_flag = {_parameter_name(one): one for one in known.values()}
     others = {name: Setting.plain(name, kind) for name, kind in _OTHERS.items()}
 
     def read(ctx: typer.Context, file: Path | None) -> Path | None:
         if file is not None:
             given = read_config(file, by_flag | others, ctx.info_name or "")
-            names = {"json": "as_json"}
-            ctx.default_map = {names.get(name, name.replace("-", "_")): value for name, value in given.items()}
+            ctx.default_map = {"as_json" if name == "json" else name: value for name, value in given.items()}
         return file
 
     info = typer.Option(

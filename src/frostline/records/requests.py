@@ -18,7 +18,7 @@ Rerun = Literal["only-missing", "always", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRequest(Record):
-    """What every study is asked: a model, data, depths and how to train. Fields left None are resolved once and kept."""
+    """What every study is asked: a model, data, depths and how to train. Fields left None are filled in later."""
 
     model: str
     """a Hub name, a folder, or all-MiniLM-L6-v2 from the `demo` extra"""

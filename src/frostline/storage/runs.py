@@ -22,7 +22,6 @@ from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.serial import Record, key_fields, not_in_key
 from frostline.storage import atomic
 
-
 RecordT = TypeVar("RecordT", bound=Record)
 
 

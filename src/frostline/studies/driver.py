@@ -26,7 +26,7 @@ from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic
 from frostline.studies.estimate import Estimate, estimate_runs
-from frostline.studies.planning.axis import layer_forwards
+from frostline.studies.planning.axis import run_cost
 from frostline.studies.requests.config_file import resolved_config
 from frostline.studies.requests.resolve import Resolver, default_workers, pick_device
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
@@ -100,7 +100,7 @@ class Session:
     def sweep(self, listeners: Sequence[Listener] = (), nearby: Sequence[str] = ()) -> Sweep:
         """What does runs for this session; the request must be resolved."""
         n_layers = self.resolver.pretrained(self.request.model).n_layers
-        display = ProgressListener(self.progress, lambda spec: layer_forwards(spec, n_layers))
+        display = ProgressListener(self.progress, lambda spec: run_cost(spec, n_layers))
         return Sweep(
             store=self.resolver.store,
             executor=self.executor,

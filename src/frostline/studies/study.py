@@ -166,7 +166,7 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         return None
 
     def nearby(self, resolved: ResolvedT) -> Sequence[str]:  # noqa: ARG002
-        """Strategies that may be asked for later: their prefix states are computed in the same pass, if there is room."""
+        """Strategies that may be asked for later: their prefix states are computed in the same pass."""
         return ()
 
     def messages(self, resolved: ResolvedT, results: Results) -> Sequence[str]:  # noqa: ARG002

@@ -14,7 +14,7 @@ from frostline.saving.save import save_model
 from frostline.storage import atomic
 from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.studies.driver import AllCrashedError, Session
-from frostline.studies.planning.axis import layer_forwards, spec_at
+from frostline.studies.planning.axis import run_cost, spec_at
 from frostline.studies.planning.protocols import Programme, best_rate, finished_line_searches, flat, rate_messages
 from frostline.studies.requests.config_file import resolved_config, train_settings
 from frostline.studies.study import Results
@@ -52,7 +52,7 @@ def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
 def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, save: Path) -> RunResult:
     """Does one run in this process and saves its model; the result goes into the store."""
     progress = session.progress
-    events = ProgressListener(progress, lambda one: layer_forwards(one, resolved.n_layers))
+    events = ProgressListener(progress, lambda one: run_cost(one, resolved.n_layers))
     epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
     rate = f" at learning rate {spec.learning_rate:g}" if spec.learning_rate else ""
     progress.note(f"training {spec.strategy}{rate}, {epochs}, seed {spec.seed}")

@@ -88,7 +88,9 @@ def check_plan(spec: RunSpec) -> None:
     assert stack.digest(()) == before, "planning touches no weight"
     assert set(planned[0].edits) <= set(plan.trained(1)), "what is drawn anew is there"
     depths = {phase.cached_layers for phase in planned[0].phases}
-    assert not strategy.n_prefix_layers(N_LAYERS) or depths == {strategy.n_prefix_layers(N_LAYERS)}, "it says what may be kept"
+    assert not strategy.n_prefix_layers(N_LAYERS) or depths == {strategy.n_prefix_layers(N_LAYERS)}, (
+        "it says what may be kept"
+    )
 
 
 def check_untrained(tiny_run: TinyRun) -> None:

@@ -39,12 +39,11 @@ class Axis:
 
     name: str
     values: tuple[AxisValue, ...]
-    full: Strategy = Full()
 
     @property
     def strategies(self) -> dict[Depth, Strategy]:
         """What is trained at each value, the full model first."""
-        return {FULL: self.full, **{place.value: place.strategy for place in self.values}}
+        return {FULL: Full(), **{place.value: place.strategy for place in self.values}}
 
     @property
     def costs(self) -> Mapping[Depth, float]:
@@ -78,16 +77,20 @@ def spec_at(resolved: ResolvedRequest, strategy: Strategy, rate: float | None = 
     return base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
 
 
-def layer_forwards(spec: RunSpec, n_layers: int) -> float:
-    """Cost of a run per row: 3 for a trained layer, 1 for a frozen layer that is computed in every step, 0 if cached."""
+def layer_forwards(n_trained: int, n_computed: int = 0) -> float:
+    """Cost of one row in one epoch: 3 for each trained layer, 1 for each frozen layer that is not cached."""
+    return n_computed + 3 * n_trained + _HEAD_COST
+
+
+def run_cost(spec: RunSpec, n_layers: int) -> float:
+    """Cost of a run per row, in layer-forwards."""
     n_below = parse(spec.strategy).n_below(n_layers)
-    n_computed = 0 if spec.is_cached else n_below
-    return spec.epochs * (n_computed + 3 * (n_layers - n_below) + _HEAD_COST)
+    return spec.epochs * layer_forwards(n_layers - n_below, 0 if spec.is_cached else n_below)
 
 
 def full_run_equivalents(specs: Sequence[RunSpec], n_layers: int) -> float:
     """Cost of runs, divided by the cost of a full run with as many epochs."""
     if not specs:
         return 0.0
-    of_full = layer_forwards(specs[0].replace(strategy="full", is_cached=False), n_layers)
-    return math.fsum(layer_forwards(spec, n_layers) for spec in specs) / of_full
+    of_full = run_cost(specs[0].replace(strategy="full", is_cached=False), n_layers)
+    return math.fsum(run_cost(spec, n_layers) for spec in specs) / of_full

@@ -30,15 +30,15 @@ def read_config(path: Path, known: Mapping[str, Setting], command: str) -> dict[
 
     Args:
         path: a TOML, YAML or JSON file.
-        known: the command's settings by flag name without the leading dashes, for example `no-cache`.
+        known: the command's settings by the parameter that takes them, for example `no_cache`.
         command: for the message.
     """
     settings: dict[str, Any] = {}
     faults: list[str] = []
     for given, value in _read(path):
-        name = given.replace("_", "-")
+        name = given.replace("-", "_")
         if name not in known:
-            hint = suggestion(name, known)
+            hint = suggestion(given.replace("_", "-"), [one.replace("_", "-") for one in known])
             faults.append(f"unknown setting {given!r} of {command}{'.' + hint if hint else ''}")
         elif name in settings:
             faults.append(f"{given!r} is there twice; keep one")

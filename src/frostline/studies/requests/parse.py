@@ -18,8 +18,6 @@ from frostline.studies.planning.protocols import TUNED_RATES
 from frostline.studies.requests.settings import settings_of
 from frostline.studies.requests.values import READERS, without_numpy
 
-_LARGEST_RATE = 1.0
-
 
 @final
 @dataclass(frozen=True)

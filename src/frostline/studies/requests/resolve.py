@@ -150,9 +150,10 @@ class Resolver:
         """The model, the data and its warnings, and what each strategy trains."""
         base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
         total = stack.count(stack.all_parameters)
+        rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
         return [
             f"{base.model}: {resolved.n_layers} layers, {total:,} parameters with the head",
-            f"{base.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {base.task.metric}",
+            f"{base.task.name}: {rows}, score: {base.task.metric}",
             *(f"warning: {warning}" for warning in data.warnings),
             *(f"{name}: {trained_words(parse(name), plan, stack, base.epochs)}" for name, plan in plans.items()),
         ]

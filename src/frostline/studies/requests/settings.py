@@ -155,8 +155,8 @@ class StrategySettings(TypedDict, total=False):
     strategies: Annotated[
         str | Sequence[str],
         Flag(
-            help="what to compare, separated by commas: full, freeze:N, freeze:+N, layers:1-2+11, reinit:K, transfer:K, "
-            "lora:R, lora:R@N, adapter:D, bitfit, norms, features, features:bilstm, gradual",
+            help="what to compare, separated by commas: full, freeze:N, freeze:+N, layers:1-2+11, reinit:K, "
+            "transfer:K, lora:R, lora:R@N, adapter:D, bitfit, norms, features, features:bilstm, gradual",
             type=str,
             items=str,
         ),
