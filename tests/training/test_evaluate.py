@@ -13,8 +13,8 @@ from frostline.errors import FrostlineError
 from frostline.kinds.metrics import mean_loss
 from frostline.model.stack import Stack
 from frostline.testing.models import Family
-from frostline.training.evaluate import predict, scores
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
+from frostline.training.loop import scores
 from frostline.training.prefix import Split, compute_states
 from tiny import BASIC, TEETH, Case
 
