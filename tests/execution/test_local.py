@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Told, Toy, is_alive, numbers, run_all, workers_of
+from commands import Recorder, Toy, is_alive, numbers, run_all, workers_of
 from frostline.execution.local import LocalProcesses
+from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 
@@ -33,17 +35,19 @@ pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
 
 PARENT = """
 import json, sys
-from frostline.executors.local import LocalProcesses
-from frostline.records import RunSpec
+from frostline.execution.events import Listener
+from frostline.execution.executor import Job
+from frostline.execution.local import LocalProcesses
+from frostline.records.specs import RunSpec
 
-class Told:
+class Printer(Listener):
     def started(self, spec): print("started", flush=True)
     def epoch(self, spec, record): print("epoch", flush=True)
 
 specs = [RunSpec.from_json(spec) for spec in json.loads(sys.stdin.readline())]
 with LocalProcesses(1, threads=1, max_cache_bytes=2**20) as executor:
     for spec in specs:
-        executor.start(spec, Told())
+        executor.start(Job(spec), Printer())
     for _ in specs:
         executor.outcome()
 """
@@ -91,21 +95,21 @@ def executor(noise: Path) -> Iterator[LocalProcesses]:
 def test_every_spec_has_its_outcome_and_two_processes_give_the_bits_of_this_one(
     executor: LocalProcesses, specs: list[RunSpec], in_this_process: dict[str, RunResult], noise: Path
 ) -> None:
-    told = Told()
-    outcomes = list(run_all(executor, specs, told))
+    events = Recorder()
+    outcomes = list(run_all(executor, specs, events))
     assert {outcome.key for outcome in outcomes} == {spec.key for spec in specs}
     assert len(outcomes) == len(specs)
     for outcome in outcomes:
         assert isinstance(outcome, RunResult), outcome
         assert numbers(outcome) == numbers(in_this_process[outcome.key])
-    assert told.began == {spec.key: 1 for spec in specs}
-    assert told.epochs == {spec.key: [1, 2] for spec in specs}
+    assert events.began == {spec.key: 1 for spec in specs}
+    assert events.epochs == {spec.key: [1, 2] for spec in specs}
     # That the library did print is what makes this a test.
     assert {int(file.name) for file in noise.iterdir() if file.name.isdecimal()} == workers_of(os.getpid())
 
 
 def test_no_specs_no_outcomes(executor: LocalProcesses) -> None:
-    assert list(run_all(executor, [], Told())) == []
+    assert list(run_all(executor, [], Recorder())) == []
 
 
 def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
@@ -113,7 +117,7 @@ def test_a_run_that_raises_is_a_crash_with_its_traceback_and_the_others_go_on(
 ) -> None:
     before = workers_of(os.getpid())
     diverges, impossible = spec.replace(learning_rate=1e30), spec.replace(strategy="freeze:99")
-    found = {outcome.key: outcome for outcome in run_all(executor, [diverges, impossible, spec], Told())}
+    found = {outcome.key: outcome for outcome in run_all(executor, [diverges, impossible, spec], Recorder())}
     assert workers_of(os.getpid()) == before, "a run that raises does not cost its process"
     for asked, error, place in (
         (diverges, "DivergedError: the training loss became nan", "in _mean_loss"),
@@ -135,7 +139,10 @@ def test_what_a_listener_raises_reaches_the_caller(executor: LocalProcesses, spe
         raise RuntimeError("the display is gone")
 
     with pytest.raises(RuntimeError, match="the display is gone"):
-        list(run_all(executor, [spec.replace(epochs=1)], Told(fail)))
+        list(run_all(executor, [spec.replace(epochs=1)], Recorder(fail)))
+    assert executor.n_free == 2
+    (outcome,) = run_all(executor, [spec], Recorder())
+    assert outcome.key == spec.key, "the answers to the failed job are not those to the next one"
 
 
 def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
@@ -152,7 +159,7 @@ def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
 
     doomed = spec.replace(epochs=10_000)
     with LocalProcesses(1, threads=1, max_cache_bytes=2**30) as executor:
-        outcomes = list(run_all(executor, [specs[0], doomed, *specs[1:]], Told(kill)))
+        outcomes = list(run_all(executor, [specs[0], doomed, *specs[1:]], Recorder(kill)))
         (survivor,) = workers_of(os.getpid()) - others
     assert survivor not in victims
     assert len(outcomes) == len(specs) + 1
@@ -189,3 +196,35 @@ def test_a_worker_ends_with_a_parent_that_is_killed_in_the_middle_of_a_run(
     if is_orphan:
         os.kill(worker, signal.SIGKILL)
     assert not is_orphan
+
+
+def test_an_answer_that_a_kill_cuts_off_is_one_dead_worker() -> None:
+    whole = io.BytesIO()
+    send(whole, {"result": 1}, b"0123456789")
+    assert receive(io.BytesIO(whole.getvalue())) == ({"result": 1}, b"0123456789")
+    for length in range(len(whole.getvalue())):
+        assert receive(io.BytesIO(whole.getvalue()[:length])) is None
+
+
+# A worker that dies in the middle of its answer.
+CUT_OFF = """
+import os, sys
+
+if "frostline.execution.worker" in sys.orig_argv:
+    sys.stdin.buffer.readline()
+    os.write(int(sys.orig_argv[-1]), os.environ["ANSWER"].encode())
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("answer", ['{"result": {"spec": {"mod', '{"paused": {}, "n_bytes": 100}\nhalf of the bytes'])
+def test_a_worker_killed_while_it_answers_is_a_crash_and_not_the_end(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CUT_OFF)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("ANSWER", answer)
+    with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
+        (outcome,) = run_all(executor, [spec], Recorder())
+    assert isinstance(outcome, Crash)
+    assert "SIGKILL" in outcome.error

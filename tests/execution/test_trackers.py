@@ -11,7 +11,8 @@ import pytest
 
 from commands import Toy, frostline
 from frostline.errors import MissingExtraError, UsageError
-from frostline.execution.trackers import Mlflow, TensorBoard, Tracking, Wandb, final_values, run_name
+from frostline.execution.events import Listener
+from frostline.execution.trackers import Mlflow, TensorBoard, Trackers, Wandb, final_values, run_name
 from frostline.records.results import RunResult
 from synthetic import make_result
 
@@ -25,7 +26,7 @@ def test_tensorboard_reads_what_was_logged(results: list[RunResult], tmp_path: P
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     tracker = TensorBoard(tmp_path)
     for result in results:
-        tracker.log(result)
+        tracker.finished(result)
     folders = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
     assert folders == ["freeze:2_rate-2e-05_seed-1", "full_rate-2e-05_seed-0"]
     for name, result in zip(folders, reversed(results), strict=True):
@@ -43,7 +44,7 @@ def test_mlflow_reads_what_was_logged(
     tracking = pytest.importorskip("mlflow.tracking")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     for result in results:
-        Mlflow(tmp_path).log(result)  # a second call finds the experiment
+        Mlflow(tmp_path).finished(result)  # a second call finds the experiment
     client = tracking.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
     experiment = client.get_experiment_by_name(f"frostline {tmp_path.name}")
     runs = client.search_runs([experiment.experiment_id])
@@ -70,7 +71,7 @@ def test_wandb_is_told_group_name_and_values(
     fake = types.ModuleType("wandb")
     fake.init = init  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    Wandb(tmp_path).log(results[1])
+    Wandb(tmp_path).finished(results[1])
     assert [name for name, _ in calls] == ["init", "log", "finish"]
     assert calls[0][1]["group"] == tmp_path.name
     assert calls[0][1]["name"] == "freeze:2, rate 2e-05, seed 1"
@@ -84,31 +85,31 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_runs(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'frostline\[wandb\]'"):
-        Tracking(["wandb"], tmp_path, print)
+        Trackers(["wandb"], tmp_path, print)
     with pytest.raises(UsageError, match=r"unknown tracker 'tensorbord'; known: tensorboard, mlflow, wandb\. Did you"):
-        Tracking(["tensorbord"], tmp_path, print)
+        Trackers(["tensorbord"], tmp_path, print)
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(
     results: list[RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Told:
+    class Counting(Listener):
         def __init__(self) -> None:
             self.n_logged = 0
 
-        def log(self, _: RunResult) -> None:
+        def finished(self, _: RunResult) -> None:
             self.n_logged += 1
             if out_of_reach is self:
                 raise ConnectionError("no\nserver")
 
-    good, out_of_reach = Told(), Told()
-    trackers = {"mlflow": lambda _: out_of_reach, "tensorboard": lambda _: good}
-    monkeypatch.setattr("frostline.execution.trackers.TRACKERS", trackers)
+    good, out_of_reach = Counting(), Counting()
+    makers = {"mlflow": lambda _: out_of_reach, "tensorboard": lambda _: good}
+    monkeypatch.setattr("frostline.execution.trackers.TRACKERS", makers)
     said: list[str] = []
-    tracking = Tracking(["mlflow", "tensorboard"], tmp_path, said.append)
+    trackers = Trackers(["mlflow", "tensorboard"], tmp_path, said.append)
     for result in results:
-        tracking.log(result)
-    assert said == ["mlflow is not told of further runs: no server"]
+        trackers.finished(result)
+    assert said == ["mlflow gets no further runs: no server"]
     assert (good.n_logged, out_of_reach.n_logged) == (2, 1)
 
 

@@ -254,9 +254,9 @@ class TestAtomic:
 PUTTER = """
 import sys
 from pathlib import Path
-from frostline.store import Store
+from frostline.storage.runs import Store
 from synthetic import make_result
-from test_store import IDENTITY
+from storage.test_store import IDENTITY
 
 folder, who, n_dev, n_runs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store = Store.open(folder, IDENTITY)

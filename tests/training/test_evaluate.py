@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from frostline.training.evaluate import predict, scores
 from numpy.typing import NDArray
 
 from frostline.errors import FrostlineError
 from frostline.kinds.metrics import mean_loss
 from frostline.model.stack import Stack
 from frostline.testing.models import Family
-from frostline.training.forward import Forward
+from frostline.training.forward import Forward, predict
+from frostline.training.loop import scores
 from frostline.training.prefix import Split, compute_states
 from tiny import BASIC, TEETH, Case
 
