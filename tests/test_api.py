@@ -19,7 +19,7 @@ from frostline import api, tasks
 from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.model.load import describe, load_tokenizer
-from frostline.saving.save import predict_file
+from frostline.saving.predict import predict_file
 from frostline.studies.requests.resolve import default_out
 from frostline.studies.requests.settings import make_request, read_depths, read_rates, read_seeds
 from frostline.testing.models import make_rows
@@ -296,7 +296,7 @@ class TestModelInMemory:
     def test_its_tokenizer_is_given_or_found_by_its_name(self, toy: Toy, tmp_path: Path) -> None:
         model = AutoModel.from_pretrained(toy.model)
         model.name_or_path = ""
-        with pytest.raises(UsageError, match=r"BertModel was not loaded by a name.* pass tokenizer="):
+        with pytest.raises(UsageError, match=r"BertModel was not loaded by name.* pass tokenizer="):
             make_request(model, str(toy.train), {"out": tmp_path})
         model.name_or_path = str(tmp_path / "gone")
         with pytest.raises(UsageError, match=r"no tokenizer for the BertModel: .*gone.* pass tokenizer="):

@@ -18,6 +18,7 @@ import typer
 from frostline.cli import flags
 from frostline.cli.app import app, console, end, print_json, settings_of
 from frostline.cli.flags import flag
+from frostline.errors import UsageError
 from frostline.storage import atomic
 
 
@@ -72,18 +73,20 @@ def train(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `frostline train --save` made")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `train --save` or `find --save` made")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSONL or Parquet with the texts")],
     text: flags.TextColumn = None,
     text_pair: flags.PairColumn = None,
     format: Annotated[Literal["csv", "jsonl"], flag("--format", said="csv or jsonl")] = "csv",  # noqa: A002
-    to: Annotated[Path | None, flag("--to", said="write there instead of standard output")] = None,
+    to: Annotated[Path | None, flag("--to", said="new file to write instead of standard output")] = None,
+    overwrite: Annotated[bool, flag("--overwrite", said="let --to replace a file that exists")] = False,
 ) -> None:
-    """The file's columns, then `prediction` and one `probability_<label>` a class."""
-    from frostline.saving.save import predict_file
+    """Predict with a saved model: the file's columns, then `prediction` and one `probability_<label>` per class."""
+    if to is not None and to.exists() and not overwrite:
+        raise UsageError(f"--to {to} exists already; give another name, or add --overwrite to replace it")
+    from frostline.saving.predict import predict_file
 
-    rows = list(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"))
-    written = _rows(rows, format)
+    written = _rows(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"), format)
     if to is None:
         sys.stdout.write(written)
     else:

@@ -20,7 +20,7 @@ from frostline.execution.sweep import Rerun, SweepOptions
 from frostline.execution.trackers import TRACKERS
 from frostline.records.requests import CurveSpec
 from frostline.records.specs import TaskSpec
-from frostline.saving.save import write_pretrained
+from frostline.saving.pretrained import write_pretrained
 from frostline.storage import atomic
 from frostline.studies.protocols import TUNED_RATES
 from frostline.studies.requests.resolve import check, default_out
