@@ -20,7 +20,7 @@ from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.model.load import describe, load_tokenizer
 from frostline.records.requests import RunOptions, StudyRequest
-from frostline.saving.save import predict_file
+from frostline.saving.predict import predict_file
 from frostline.studies.requests.parse import default_out, parse
 from frostline.studies.requests.settings import CurveSettings
 from frostline.studies.requests.values import read_depths, read_rates, read_seeds

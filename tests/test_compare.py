@@ -227,7 +227,7 @@ def test_a_model_of_any_strategy_is_saved_and_predicts(strategy: str, toy: Toy, 
 
 def frostline_predict(folder: Path, file: Path) -> list[dict[str, str]]:
     """What the command predicts."""
-    from frostline.saving.save import predict_file
+    from frostline.saving.predict import predict_file
 
     rows = list(predict_file(folder, file))
     stream = io.StringIO(newline="")

@@ -217,7 +217,7 @@ def test_a_trained_model_s_request_is_settled_too(toy: Toy, tmp_path: Path, capf
     first = json.loads(capfd.readouterr().out)
     again = ["train", "--config", str(tmp_path / "out" / "train.yaml")]
     assert main(again) == 2
-    assert "is there already" in capfd.readouterr().err
+    assert "exists already" in capfd.readouterr().err
     assert main([*again, "--save", str(tmp_path / "again"), "--json"]) == 0
     second = json.loads(capfd.readouterr().out)
     assert second["spec"] == first["spec"]

@@ -411,10 +411,10 @@ PLACES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "out with too long a name": (("--out", "TMP/" + "x" * 300), ("--out", "File name too long")),
     "save below a file": (("--save", "TRAIN/saved"), ("--save", "cannot be written", "give another folder")),
     "save where nothing can be made": (("--save", "/proc/none/saved"), ("--save /proc/none/saved", "another folder")),
-    "save where something is": (("--save", "MODEL"), ("--save", "is there already", "new or empty folder")),
+    "save where something is": (("--save", "MODEL"), ("--save", "exists already", "new or empty folder")),
     "save where no folder can be": (("--save", "/proc/saved"), ("--save /proc/saved", "another folder")),
     "save is a dangling link": (("--save", "TMP/dangling"), ("--save", "link to nothing", "new or empty folder")),
-    "save is a file": (("--save", "TRAIN"), ("--save", "is there already")),
+    "save is a file": (("--save", "TRAIN"), ("--save", "exists already")),
 }
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
+    from frostline.saving.predict import predict
 
 __version__ = metadata.version("frostline")
 
@@ -31,6 +32,7 @@ _HOMES = {
     "find": "frostline.api",
     "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
+    "predict": "frostline.saving.predict",
     "train": "frostline.api",
 }
 
@@ -50,13 +52,14 @@ __all__ = [
     "dry_run",
     "find",
     "freeze",
+    "predict",
     "sizes",
     "train",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first asked for: `import frostline` brings no torch."""
+    """A public name, imported at its first use: `import frostline` alone does not import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'frostline' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

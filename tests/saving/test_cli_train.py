@@ -20,7 +20,7 @@ from frostline import api
 from frostline.cli import main
 from frostline.errors import UsageError
 from frostline.records.results import RunResult
-from frostline.saving.save import predict_file
+from frostline.saving.predict import predict_file
 from frostline.testing.models import make_model, make_task
 
 N_FROZEN = 2
@@ -118,7 +118,7 @@ class TestTrain:
         out = tmp_path / "out"
         asked = ["train", str(toy.model), str(toy.train), "--frozen", "full", "--save", str(saved), "--out", str(out)]
         assert main(asked) == 2
-        assert "is there already; give a new or empty folder" in capsys.readouterr().err
+        assert "exists already; give a new or empty folder" in capsys.readouterr().err
         assert not out.exists()
         assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
@@ -233,7 +233,7 @@ class TestPredict:
         assert predicted(saved, tmp_path, header, [texts[name] for name in header], **flags) == wanted[texts[used]]
 
     def test_columns_of_other_names_are_not_guessed(self, saved: Path, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match=r"no text column of a known name; its columns: a, b\. Give --text"):
+        with pytest.raises(UsageError, match=r"no text column with a known name; its columns: a, b\. Give --text"):
             predicted(saved, tmp_path, ["a", "b"], ["so good", "so bad"])
         with pytest.raises(UsageError, match="no column 'c'"):
             predicted(saved, tmp_path, ["a", "b"], ["so good", "so bad"], text="c")

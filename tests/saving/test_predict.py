@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from commands import Toy
 from frostline.errors import DataError
-from frostline.saving.save import predict_file
+from frostline.saving.predict import predict_file
 
 ROWS: list[dict[str, Any]] = [
     {"text": "so good", "n": 1.0, "tags": ["a", {"b": None}]},

@@ -35,7 +35,7 @@ def predict(
     to: Annotated[Path | None, option("write there instead of standard output", "--to")] = None,
 ) -> None:
     """The file's columns, then `prediction` and one `probability_<label>` a class."""
-    from frostline.saving.save import predict_file
+    from frostline.saving.predict import predict_file
 
     rows = list(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"))
     written = _rows(rows, format)

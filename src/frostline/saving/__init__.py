@@ -1,1 +1,1 @@
-"""A trained model as a folder, predictions from it, and freezing for people who keep their own loop."""
+"""Trained models as folders, predictions from them, and freezing for people who keep their own training loop."""

@@ -1,4 +1,7 @@
-"""`freeze`: any transformers model, trained in a loop that is not ours, with what is frozen held and verified."""
+"""`frostline.freeze`: freezing layers of any transformers model for a training loop that is not ours.
+
+Frozen modules are held in evaluation mode (`model/hold.py`), and their weights are verified by hashes.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,26 @@ from frostline.strategies import Freeze, Layers
 def freeze(
     model: PreTrainedModel, n_frozen: int | None = None, *, train_layers: Collection[int] | None = None
 ) -> FrozenPlan:
-    """The model with its embeddings and lowest layers frozen, as a plan that can be printed, verified and released.
+    """Freezes the embeddings and the lowest layers; the plan it returns can be printed, verified and released.
 
-    Everything else trains, also what had no gradient before; `release` gives each its own back. What is frozen has
-    no gradient, leaves the backward pass, and stays in eval whatever calls `model.train()`. That holds for a copied or
-    unpickled model too; to release a copy, copy the plan (`copy.deepcopy(plan)`).
+    Frozen parameters get no gradient and take no part in the backward pass, and frozen modules stay in evaluation mode
+    even when something calls `model.train()`. Everything else trains, including parameters that had
+    `requires_grad=False` before; `release` restores it. A copied or unpickled model is frozen too; to release a copy,
+    copy the plan (`copy.deepcopy(plan)`).
 
     Args:
-        model: a transformers model with one plain stack of layers, with any head or none, not yet wrapped or compiled.
-        n_frozen: how many layers to freeze from the bottom; 0 freezes the embeddings alone.
-        train_layers: instead of a depth, the layers to train, counted from 1 at the bottom; the head trains with them.
+        model: a transformers model with one plain stack of layers and any head or none, not yet wrapped or compiled.
+        n_frozen: how many layers to freeze from the bottom; 0 freezes only the embeddings.
+        train_layers: instead of `n_frozen`, the layers to train, counted from 1 at the bottom; the head trains too.
     """
     strategy = _strategy(n_frozen, train_layers)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
-            f"a {type(model).__name__} cannot be frozen, only a transformers model (a PreTrainedModel); freeze that "
-            "before it is wrapped or compiled"
+            f"a {type(model).__name__} cannot be frozen, only a transformers model (a PreTrainedModel); freeze the "
+            "model before it is wrapped or compiled"
         )
     if is_held(model):
-        raise UsageError("the model is frozen already; call release() on the plan that froze it, then freeze it anew")
+        raise UsageError("the model is frozen already; call release() on the plan that froze it, then freeze it again")
     stack = Stack(model)
     if isinstance(strategy, Freeze):
         check_between("n_frozen", strategy.n_frozen, 0, stack.n_layers)
@@ -52,30 +56,30 @@ def freeze(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """A part of a model that trains or is frozen as a whole."""
+class ModelPart:
+    """A part of a model that is trained or frozen as a whole."""
 
     name: str
-    """embeddings, layers 1–3, layer 4, head"""
+    """`embeddings`, `layers 1–3`, `layer 4` or `head`"""
     parameters: int
-    """numbers it holds"""
+    """how many parameters it has"""
     share: float
-    """of all the model's"""
+    """its share of all parameters of the model"""
     is_trained: bool
-    """frozen otherwise"""
+    """trained; otherwise frozen"""
 
 
 class FrozenPlan:
-    """What trains in a model and what does not; in force from the start until it is released."""
+    """What trains in a model and what is frozen. The plan is in force until it is released."""
 
     def __init__(self, stack: Stack, plan: Plan) -> None:
         (phase,) = plan.phases
         self.plan = plan
-        """the record of what was decided"""
+        """the decision as a record"""
         self.model = stack.model
-        """the model it is in force on"""
+        """the frozen model"""
         self.trained = phase.trained
-        """names of the parameters that train"""
+        """names of the trained parameters"""
         self.groups = _groups(stack, set(phase.trained))
         """the parts of the model, from the bottom up"""
         self._required_grad = {name: p.requires_grad for name, p in stack.model.named_parameters()}
@@ -86,15 +90,15 @@ class FrozenPlan:
             self._hold = Hold(stack, phase.cached_layers)
             self._frozen_buffers = _frozen_buffers(stack, self._hold)
             self._digests = self._digest()
-        except BaseException:  # a Ctrl-C too leaves no half of it
+        except BaseException:  # Ctrl-C too must not leave the model half frozen
             self._undo()
             raise
         for parameter in stack.model.parameters():
             if not parameter.requires_grad:
-                parameter.grad = None  # an optimizer made earlier would still act on it (TRAPS 4)
+                parameter.grad = None  # an optimizer made earlier would still apply it (TRAPS 4)
 
     def __str__(self) -> str:
-        """The groups as a table: parameters, share, what trains."""
+        """A table of the parts: parameters, share, whether they train."""
         whole = sum(group.parameters for group in self.groups)
         trained = sum(group.parameters for group in self.groups if group.is_trained)
         rows = [
@@ -106,35 +110,37 @@ class FrozenPlan:
         return "\n".join(f"{a:<{names}}  {b:>{counts}}  {c:>{shares}}  {d}".rstrip() for a, b, c, d in rows)
 
     def verify(self) -> None:
-        """Raises a FrozenMovedError that names what moved, unless all that is frozen has every bit it had."""
+        """Raises a FrozenMovedError, with names, if anything frozen has changed by a single bit."""
         if self._hold is None:
-            raise UsageError("the plan was released; freeze the model again to have it verified")
+            raise UsageError("the plan was released; freeze the model again to verify it")
         training = {name for name, p in self.model.named_parameters() if p.requires_grad}
         if differing := training ^ set(self.trained):
-            raise FrozenMovedError(f"what may train is no longer what was planned: {some(sorted(differing))}")
+            raise FrozenMovedError(
+                f"the trainable parameters are no longer those of the plan: {some(sorted(differing))}"
+            )
         now = self._digest()
         if moved := [name for name, digest in self._digests.items() if now.get(name) != digest]:
-            raise FrozenMovedError(f"frozen, but not what it was: {some(moved)}")
+            raise FrozenMovedError(f"frozen, but changed: {some(moved)}")
         if awake := [name or "the model" for name, module in self._held() if module.training]:
             raise FrozenMovedError(f"frozen, but in training mode: {some(awake)}")
 
     def release(self) -> None:
-        """Undoes it all: every parameter trains that did before, and modes are free again."""
+        """Undoes the freezing: `requires_grad` is as before, and modules follow `train()` again."""
         if self._hold is not None:
             self._undo()
 
     def callback(self) -> FrozenCallback:
-        """For `Trainer(callbacks=[…])`: verifies before and after training, at every evaluation and every save."""
+        """A callback for `Trainer(callbacks=[…])`: verifies before and after training, at every evaluation and save."""
         return FrozenCallback(self)
 
     def check_optimizer(self, optimizer: Any) -> None:
-        """Raises a UsageError if an optimizer holds anything frozen."""
+        """Raises a UsageError if an optimizer has frozen parameters."""
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         frozen = [name for name, p in self.model.named_parameters() if id(p) in held and name not in self.trained]
         if frozen:
             raise UsageError(
-                f"the optimizer holds what is frozen: {some(frozen)}; make it after freeze, of parameters with "
-                "requires_grad only"
+                f"the optimizer has frozen parameters: {some(frozen)}; create it after freeze, only with parameters "
+                "that have requires_grad"
             )
 
     def _undo(self) -> None:
@@ -156,16 +162,16 @@ class FrozenPlan:
 
 
 class FrozenCallback(TrainerCallback):  # type: ignore[misc]
-    """Stops the Trainer, with an error that names it, when anything frozen is in its optimizer or has moved."""
+    """Stops the Trainer with an error if its optimizer has frozen parameters, or if anything frozen has changed."""
 
     def __init__(self, plan: FrozenPlan) -> None:
         self.plan = plan
 
     def on_train_begin(self, *_: object, model: nn.Module, optimizer: Any = None, **__: object) -> None:
-        """The Trainer has the model that was frozen, the plan holds, and the optimizer has nothing frozen in it."""
+        """Checks that the Trainer has the frozen model, that nothing changed, and the optimizer."""
         if not any(module is self.plan.model for module in model.modules()):
             raise UsageError(
-                "the Trainer has another model than the one that was frozen (model_init makes a new one): freeze the "
+                "the Trainer has another model than the one that was frozen (model_init makes a new one); freeze the "
                 "model that the Trainer gets"
             )
         self.plan.verify()
@@ -173,15 +179,15 @@ class FrozenCallback(TrainerCallback):  # type: ignore[misc]
             self.plan.check_optimizer(optimizer)
 
     def on_evaluate(self, *_: object, **__: object) -> None:
-        """The plan still holds."""
+        """Verifies the plan."""
         self.plan.verify()
 
     def on_save(self, *_: object, **__: object) -> None:
-        """The plan still holds."""
+        """Verifies the plan."""
         self.plan.verify()
 
     def on_train_end(self, *_: object, **__: object) -> None:
-        """The plan still holds."""
+        """Verifies the plan."""
         self.plan.verify()
 
 
@@ -189,12 +195,12 @@ def _strategy(n_frozen: int | None, train_layers: Collection[int] | None) -> Fre
     if (n_frozen is None) == (train_layers is None):
         raise UsageError(
             f"n_frozen is {n_frozen}, train_layers is {train_layers}; give one of them: how many layers to freeze, or "
-            "which to train"
+            "which layers to train"
         )
     given = [n_frozen] if n_frozen is not None else train_layers
     if not isinstance(given, Collection) or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in given):
         wrong = n_frozen if train_layers is None else train_layers
-        raise UsageError(f"layers are whole numbers, as n_frozen=3 or train_layers={{4, 5, 6}}; given {wrong!r}")
+        raise UsageError(f"layers are whole numbers, e.g. n_frozen=3 or train_layers={{4, 5, 6}}; given: {wrong!r}")
     numbers = [int(n) for n in given if n is not None]
     return Freeze(numbers[0]) if train_layers is None else Layers(frozenset(numbers))
 
@@ -204,12 +210,12 @@ def _trained_layers(strategy: Freeze | Layers, n_layers: int) -> Collection[int]
 
 
 def _check_ties(stack: Stack, layers: Collection[int]) -> None:
-    """Raises a UsageError where one tensor would have to be frozen, and trained with these layers or the head."""
+    """Raises a UsageError if one tensor belongs to a frozen part and to a trained one."""
     places = {*layers, stack.n_layers + 1}
     ties = find_ties(stack)
     for tie in ties:
         if tie.places & places and tie.places - places:
-            # All at once: the library ties all or none when it loads the model again.
+            # All tied tensors are named: when the library loads a model again, it ties all or none.
             copied = [name for other in ties for name in other.names[1:]]
             raise UsageError(f"{_contradiction(tie, places, stack.n_layers)}. {_untying(copied)}")
 
@@ -220,27 +226,27 @@ def _contradiction(tie: Tie, trained: set[int], n_layers: int) -> str:
             "the embeddings" if p == 0 else "the head" if p > n_layers else f"layer {p}" for p in sorted(places)
         )
 
-    places = f"{named(tie.places - trained)}, which would be frozen, and {named(tie.places & trained)}, to be trained"
+    places = f"{named(tie.places - trained)} (to be frozen) and of {named(tie.places & trained)} (to be trained)"
     is_one = len(tie.names) == 1
-    what = f"{tie.names[0]} is read by" if is_one else f"{' and '.join(tie.names)} are one tensor, of"
+    what = f"{tie.names[0]} is part of" if is_one else f"{' and '.join(tie.names)} are one tensor, part of"
     return f"{what} {places}; it cannot be both"
 
 
 def _untying(copied: Sequence[str]) -> str:
     if not copied:
-        return "Use a model whose head has weights of its own"
+        return "Use a model whose head has its own weights"
     copies = [f"model.{name} = torch.nn.Parameter(model.{name}.detach().clone())" for name in copied]
     return f"Untie first: {'; '.join(['model.config.tie_word_embeddings = False', *copies])}"
 
 
-def _groups(stack: Stack, trained: set[str]) -> tuple[Group, ...]:
-    """Embeddings, runs of layers that train or do not, head."""
-    found, own = stack.structure, set(stack.all_parameters)  # a tensor two layers share counts for the first
+def _groups(stack: Stack, trained: set[str]) -> tuple[ModelPart, ...]:
+    """Embeddings, ranges of layers that are trained or frozen, head."""
+    found, own = stack.structure, set(stack.all_parameters)  # a tensor that two layers share counts for the first
     whole = stack.count(own)
 
-    def group(name: str, parameters: Iterable[str], *, is_trained: bool) -> Group:
+    def group(name: str, parameters: Iterable[str], *, is_trained: bool) -> ModelPart:
         count = stack.count(parameters)
-        return Group(name=name, parameters=count, share=count / whole, is_trained=is_trained)
+        return ModelPart(name=name, parameters=count, share=count / whole, is_trained=is_trained)
 
     groups = [group("embeddings", found.below_parameters, is_trained=False)]
     numbered = enumerate(found.layer_parameters, start=1)
@@ -253,7 +259,7 @@ def _groups(stack: Stack, trained: set[str]) -> tuple[Group, ...]:
 
 
 def _frozen_buffers(stack: Stack, hold: Hold) -> set[str]:
-    """Names of the buffers of what is held and of what stands around the layers, not of the head."""
+    """Names of the buffers of held modules and of the modules that contain the layers, not of the head."""
     layers = f"{stack.structure.layers_name}."
     owners = {name for name, module in stack.model.named_modules() if module in set(hold.modules)}
     owners |= {name for name, _ in stack.model.named_modules() if name == "" or layers.startswith(f"{name}.")}

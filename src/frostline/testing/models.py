@@ -1,7 +1,7 @@
-"""Tiny models and toy tasks, for tests here and in other people's code.
+"""Tiny models and toy tasks, for our tests and for tests in other projects.
 
-A model is built in milliseconds and initialised wide: with the usual 0.02 a dropped mask would move its logits by less
-than any tolerance, and no test of equality could fail (TRAPS 22).
+A model is built in milliseconds. Its weights are initialised with a large standard deviation: with the usual 0.02, a
+forgotten mask would change the logits by less than any tolerance, and no equality test could fail (TRAPS 22).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_model(
     initializer_range: float = 0.5,
     seed: int = 0,
 ) -> Path:
-    """A pretrained-looking model folder: random weights, a tokenizer of 20 words."""
+    """A model folder as for a pretrained model, with random weights and a tokenizer of 20 words."""
     config = _config(family, n_layers, dropout, initializer_range)
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(seed)
@@ -68,7 +68,7 @@ def make_model(
 
 
 class _Template(NamedTuple):
-    """Where a family's tokenizer puts special tokens, a token type after each colon."""
+    """Where a family's tokenizer puts special tokens; a number after a colon is the token type."""
 
     single: str
     pair: str
@@ -87,8 +87,8 @@ _TEMPLATES: dict[Family, _Template] = {
 
 
 def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
-    """A word-level tokenizer with the special tokens of a family; a decoder's has an end token alone."""
-    if family == "qwen2":  # the library opens its folder as this class, whatever it was saved as
+    """A word-level tokenizer with the special tokens of a family; decoders have only an end token."""
+    if family == "qwen2":  # the library loads the folder as this class, whatever class was saved
         vocabulary, merges = _pieces()
         return Qwen2Tokenizer(vocab=vocabulary, merges=merges)
     inner = Tokenizer(WordLevel({word: number for number, word in enumerate(_VOCABULARY)}, unk_token="[UNK]"))
@@ -117,7 +117,7 @@ def make_tokenizer(family: Family = "bert") -> PreTrainedTokenizerFast:
 
 
 def _pieces() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The words as byte pairs: each one token, with a space before it or not; and the merges that make them so."""
+    """A byte-pair vocabulary with one token per word, with and without a leading space, and its merges."""
     words = [f"{space}{word}" for space in ("Ġ", "") for word in WORDS]
     merges = dict.fromkeys((word[:end], word[end]) for word in words for end in range(1, len(word)))
     known = ["<|endoftext|>", *sorted({letter for word in words for letter in word}), "Ċ"]
@@ -128,7 +128,7 @@ def _pieces() -> tuple[dict[str, int], list[tuple[str, str]]]:
 def make_stack(
     family: Family = "bert", *, n_layers: int = 2, n_outputs: int = 2, dropout: float = 0.1, seed: int = 0
 ) -> Stack:
-    """A model with a head for `n_outputs` classes (1: regression), never saved."""
+    """A model with a head for `n_outputs` classes (1: regression), in memory only."""
     config = _config(family, n_layers, dropout, initializer_range=1.0)
     config.num_labels = n_outputs
     config.pad_token_id = pad_token_of(make_tokenizer(family))
@@ -140,14 +140,14 @@ def make_stack(
 
 
 def pad_token_of(tokenizer: PreTrainedTokenizerFast) -> int:
-    """The tokenizer's pad token; a decoder's, which has none, gets the end token for it."""
+    """The tokenizer's pad token; a tokenizer without one gets the end token."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return int(tokenizer.pad_token_id)
 
 
 def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0) -> Rows:
-    """Rows whose label follows from one word of each text: 1 or 1.0 where it is a good word; texts of uneven length."""
+    """Rows of different lengths whose label depends on one word: 1 (or 1.0) for a good word, 0 (or -1.0) for a bad."""
     rng = np.random.default_rng(seed)
     fillers = WORDS[6:]
     texts: list[str] = []
@@ -166,7 +166,7 @@ def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool 
 def make_task(
     path: Path, *, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0
 ) -> Path:
-    """The rows of `make_rows` as a CSV with the columns text, text_pair (of pairs) and label."""
+    """The rows of `make_rows` as a CSV file with the columns text, text_pair (for pairs) and label."""
     rows = make_rows(n_rows=n_rows, kind=kind, is_pair=is_pair, seed=seed)
     names = ("bad", "good")
     written = [names[int(y)] if kind == "classification" else str(y) for y in rows.labels]
@@ -179,27 +179,27 @@ def make_task(
 
 
 def make_spec(model: Path, task: Path, *, kind: Kind = "classification", **changes: Any) -> RunSpec:
-    """The settled spec of one run of a model folder on a file; fields as in `changes`, else a short full run."""
-    settled = tasks.resolve(tasks.parse(str(task), kind=kind))
+    """The spec of one run of a model folder on a file: a short full run, with the fields in `changes` replaced."""
+    resolved = tasks.resolve(tasks.parse(str(task), kind=kind))
     pretrained = describe(str(model))
     spec = RunSpec(
         model=str(model),
         model_fingerprint=pretrained.fingerprint,
-        task=settled,
-        data_fingerprint=tasks.load(settled).fingerprint,
+        task=resolved,
+        data_fingerprint=tasks.load(resolved).fingerprint,
         strategy="full",
         learning_rate=1e-2,
         epochs=2,
         batch_size=8,
         seed=0,
         is_cached=False,
-        pair_joiner=pretrained.pair_joiner if settled.text_pair else None,
+        pair_joiner=pretrained.pair_joiner if resolved.text_pair else None,
     )
     return spec.replace(**changes)
 
 
 def _draw_all(model: PreTrainedModel) -> None:
-    """Draws biases and norms too, which otherwise start at 0 and 1: a lost one would go unnoticed."""
+    """Randomises biases and norms too. They start at 0 and 1, and tests would not notice a missing one."""
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -237,7 +237,7 @@ def _config(family: Family, n_layers: int, dropout: float, initializer_range: fl
         "eos_token_id": _VOCABULARY.index(_END) if is_decoder else 3,
         **_OWN_SETTINGS.get(family, {}),
     }
-    if family == "xlnet":  # its positions are relative and without a limit
+    if family == "xlnet":  # its positions are relative, without a limit
         del settings["max_position_embeddings"], settings["intermediate_size"]
     if family == "distilbert":
         settings["hidden_dim"] = settings.pop("intermediate_size")

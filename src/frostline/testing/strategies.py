@@ -1,7 +1,7 @@
-"""The promises that all strategies keep, on a tiny model of any family: what a new strategy is held to.
+"""The promises that every strategy must keep, checked on a tiny model of any family.
 
-Real runs on a toy task. A promise that is broken raises an AssertionError that names it; a strategy that a family has
-not what it takes for refuses with a UsageError before anything is trained.
+The checks do real runs on a toy task. A broken promise raises an AssertionError that names it. A strategy that does not
+fit a family must refuse it with a UsageError before training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from frostline.model.load import load_tokenizer
 from frostline.model.stack import Stack
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.saving.save import load_saved, read_manifest, save_model
+from frostline.saving.manifest import read_manifest
+from frostline.saving.predict import load_saved
+from frostline.saving.save import save_model
 from frostline.strategies import parse
 from frostline.testing.models import Family, make_model, make_spec, make_task
 from frostline.training.forward import Forward, predict
@@ -26,14 +28,14 @@ from frostline.training.run import Runner
 
 N_LAYERS = 4
 NEAR = 1e-4
-"""How far numbers may be apart that differ in the order of their sums alone."""
+"""Largest difference between numbers that differ only in the order of summation."""
 FAR = 1e-3
-"""How far they are apart at least where something is different."""
+"""Smallest difference when something is really different."""
 
 
 @dataclass(frozen=True)
 class TinyRun:
-    """A strategy on a tiny model: its spec, what came of it, and the trained model."""
+    """A finished run of a strategy on a tiny model: its spec, its result and the trained model."""
 
     spec: RunSpec
     result: RunResult
@@ -51,25 +53,25 @@ class TinyRun:
 
 
 def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
-    """A short run of a strategy on a tiny model, made in the folder, and a toy task."""
+    """The spec of a short run of a strategy. The tiny model and the toy task are made in the folder."""
     model, task = folder / "model", folder / "task.csv"
     if not model.is_dir():
         make_model(model, family, n_layers=N_LAYERS)
         make_task(task, n_rows=80)
-    settled = parse(strategy).resolved(N_LAYERS, "classification")
-    rate = 0.0 if settled.is_closed_form else 1e-2
-    spec = make_spec(model, task, strategy=settled.name, epochs=3, optimizer="sgd", learning_rate=rate)
-    return spec.replace(is_cached=settled.is_worth_caching(N_LAYERS))
+    resolved = parse(strategy).resolved(N_LAYERS, "classification")
+    rate = 0.0 if resolved.is_closed_form else 1e-2
+    spec = make_spec(model, task, strategy=resolved.name, epochs=3, optimizer="sgd", learning_rate=rate)
+    return spec.replace(is_cached=resolved.is_worth_caching(N_LAYERS))
 
 
 def run_tiny(spec: RunSpec) -> TinyRun:
-    """A run from nothing: nothing kept by another is used."""
+    """Does a run without any cache from earlier runs."""
     result, stack = Runner(max_cache_bytes=0).train(spec)
     return TinyRun(spec, result, stack)
 
 
 def check_strategy(strategy: str, family: Family, folder: Path) -> None:
-    """Raises unless a strategy keeps all promises on a tiny model of a family."""
+    """Raises an AssertionError unless a strategy keeps all promises on a tiny model of this family."""
     spec = make_tiny_spec(strategy, family, folder)
     check_plan(spec)
     tiny_run = run_tiny(spec)
@@ -86,35 +88,35 @@ def check_plan(spec: RunSpec) -> None:
     planned = [strategy.plan(stack) for _ in range(2)]
     assert planned[0] == planned[1], "the plan is the same twice"
     assert stack.digest(()) == before, "planning touches no weight"
-    assert set(planned[0].edits) <= set(plan.trained(1)), "what is drawn anew is there"
-    depths = {phase.cached_layers for phase in planned[0].phases}
-    assert not strategy.n_prefix_layers(N_LAYERS) or depths == {strategy.n_prefix_layers(N_LAYERS)}, (
-        "it says what may be kept"
-    )
+    assert set(planned[0].edits) <= set(plan.trained(1)), "re-initialised weights exist"
+    depths, n_prefix = {phase.cached_layers for phase in planned[0].phases}, strategy.n_prefix_layers(N_LAYERS)
+    assert not n_prefix or depths == {n_prefix}, "the plan caches what the strategy calls its prefix"
 
 
 def check_untrained(tiny_run: TinyRun) -> None:
-    """What the plan does not train keeps every bit; something that it trains moves."""
+    """Untrained parameters keep every bit; trained ones change."""
     stack, plan = Runner(max_cache_bytes=0).begin(tiny_run.spec)
     trained = plan.trained(tiny_run.spec.epochs)
     moved = {name for name, same in _same(stack, tiny_run.stack).items() if not same}
-    assert moved - {CHOSEN} <= trained, f"untrained parameters keep every bit, but {sorted(moved - trained)[:3]} moved"
+    assert moved - {CHOSEN} <= trained, (
+        f"untrained parameters keep every bit, but {sorted(moved - trained)[:3]} changed"
+    )
     assert moved, "something trains"
-    # Weights that get no gradient: the bias of a key moves no softmax, and the like.
-    assert len(moved) >= len(trained) / 2, f"what trains moves, but only {len(moved)} of {len(trained)} did"
+    # Not all: some get no gradient. The bias of a key, for example, does not change the softmax.
+    assert len(moved) >= len(trained) / 2, f"trained parameters change, but only {len(moved)} of {len(trained)} did"
 
 
 def check_repeats(tiny_run: TinyRun) -> None:
-    """The same seed gives the same bits, another one others."""
+    """The same seed gives the same bits; another seed gives other outputs."""
     again, other = run_tiny(tiny_run.spec), run_tiny(tiny_run.spec.replace(seed=tiny_run.spec.seed + 1))
     assert np.array_equal(tiny_run.losses, again.losses), "same seed, same losses"
     assert np.array_equal(tiny_run.outputs, again.outputs), "same seed, same outputs"
-    if tiny_run.result.plan.fit == "gradient":  # a fit in one go may choose the same from other held-out rows
+    if tiny_run.result.plan.fit == "gradient":  # a closed-form fit may be the same with other held-out rows
         assert np.abs(tiny_run.outputs - other.outputs).max() > FAR, "another seed, other outputs"
 
 
 def check_cache(tiny_run: TinyRun) -> None:
-    """Training from kept states agrees with computing them in every step."""
+    """Training from cached states agrees with computing them in every step."""
     if not tiny_run.spec.is_cached:
         return
     computed = run_tiny(tiny_run.spec.replace(is_cached=False))
@@ -123,7 +125,7 @@ def check_cache(tiny_run: TinyRun) -> None:
 
 
 def check_saved(tiny_run: TinyRun, folder: Path) -> None:
-    """Saving and loading gives the same predictions. The run's model is of no use afterwards."""
+    """The saved and loaded model gives the same predictions. Do not use the run's model afterwards."""
     tokenizer = load_tokenizer(tiny_run.spec.model)
     save_model(tiny_run.result, tiny_run.stack, tokenizer, folder)
     model = load_saved(folder, read_manifest(folder))
@@ -133,8 +135,8 @@ def check_saved(tiny_run: TinyRun, folder: Path) -> None:
 
 
 def _same(one: Stack, other: Stack) -> dict[str, bool]:
-    """Whether each parameter and buffer of a model has the bits that it has in another of the same shape."""
+    """For each parameter and buffer, whether it is equal to the bit in two models of the same shape."""
     theirs = dict([*other.model.named_parameters(), *other.model.named_buffers()])
     mine = [*one.model.named_parameters(), *one.model.named_buffers()]
-    assert {name for name, _ in mine} == theirs.keys(), "training neither adds nor takes away"
+    assert {name for name, _ in mine} == theirs.keys(), "training adds and removes nothing"
     return {name: torch.equal(tensor, theirs[name]) for name, tensor in mine}

@@ -84,7 +84,7 @@ def layer_forwards(n_trained: int, n_computed: int = 0) -> float:
 
 def run_cost(spec: RunSpec, n_layers: int) -> float:
     """Cost of a run per row, in layer-forwards."""
-    n_below = parse(spec.strategy).n_below(n_layers)
+    n_below = parse(spec.strategy).n_prefix_layers(n_layers)
     return spec.epochs * layer_forwards(n_layers - n_below, 0 if spec.is_cached else n_below)
 
 

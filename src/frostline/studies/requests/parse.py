@@ -104,7 +104,7 @@ def _with_files(request: StudyRequest, model: Any, tokenizer: Any, task: Any, ou
             rows = tasks.write_rows(task, out / "data", request.task.name)
             request = request.replace(task=request.task.replace(source=str(rows)))
         if not isinstance(model, str | Path):
-            from frostline.saving.save import write_pretrained
+            from frostline.saving.pretrained import write_pretrained
 
             request = request.replace(model=str(write_pretrained(model, tokenizer, out / "model")))
     return request

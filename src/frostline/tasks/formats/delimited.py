@@ -27,20 +27,21 @@ def read(path: Path, wanted: Sequence[str]) -> Table:
     """The wanted columns of the file."""
     header = read_header(path)
     with _limited_fields():
-        records = _records(path)
-        next(records)
+        # With one column, a blank line is a row with an empty text. With several, it separates nothing and is skipped.
+        records = _records(path, keeps_blank=len(header) == 1)
+        next(record for record in records if record[1] != [""])
         return collect(path, header, _without_overflow(path, header, records), wanted)
 
 
-def _records(path: Path) -> Iterator[Line]:
+def _records(path: Path, *, keeps_blank: bool = False) -> Iterator[Line]:
     dialect = "excel-tab" if path.suffix.lower() == ".tsv" else "excel"
     # Strict: without it, a quotation mark that is never closed swallows the rows up to the next one in silence.
     reader = csv.reader(io.StringIO(read_utf8(path), newline=""), dialect, strict=True)
     line = 1
     try:
         for fields in reader:
-            if fields:
-                yield line, fields
+            if fields or keeps_blank:
+                yield line, fields or [""]
             line = reader.line_num + 1
     except csv.Error as error:
         if "field limit" in str(error):
