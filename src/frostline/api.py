@@ -9,13 +9,15 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from frostline.analysis import Chapter, build_grid
+from frostline.analysis import Equal, build_sizes
 from frostline.errors import UsageError, check_between, check_choice
 from frostline.execution.sweep import SweepOptions, Teller, chosen_rate, label, run_curve, workers
 from frostline.records.requests import CurveSpec
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.report.formats.files import write_comparison, write_curve, write_report
+from frostline.report import numbers
+from frostline.report.chapter import Chapter
+from frostline.report.formats.files import write_report, write_result
 from frostline.report.progress.display import Progress, make_progress
 from frostline.saving.save import check_new_folder, save_model
 from frostline.storage import atomic
@@ -37,7 +39,7 @@ from frostline.studies.requests.settings import (
     without_numpy,
 )
 from frostline.studies.results import Compared, Found, SizeStudy, Study, study_of
-from frostline.studies.sizes import Equal, run_sizes
+from frostline.studies.sizes import run_sizes
 from frostline.training.run import Runner
 
 
@@ -60,7 +62,7 @@ def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings
 
 def _write(chapter: Chapter, folder: Path, name: str) -> None:
     """The files of a finished curve or search."""
-    write_curve(chapter.curve, folder, name)
+    write_result(chapter, folder, name)
     write_report([chapter], folder / "report.html")
 
 
@@ -88,7 +90,8 @@ def grid(
     request, options = make_request(model, task, settings)
     with progress or make_progress(Console(stderr=True)) as told:
         chapters = run_sizes(request, sizes, equal, options, told)
-    found = build_grid(chapters, equal)
+    sized = [(one.provenance.n_train, one.curve) for one in chapters if one.provenance is not None]
+    found = build_sizes(sized, equal)
     atomic.write(options.out / "grid.json", json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
     write_report(chapters, options.out / "report.html")
     return study_of(SizeStudy, found, chapters)
@@ -109,8 +112,7 @@ def compare(
     names, request, options = _comparison(model, task, strategies, settings)
     with progress or make_progress(Console(stderr=True)) as told:
         chapter = run_compare(request, names, options, told)
-    write_comparison(chapter.comparison, options.out)
-    write_report([chapter], options.out / "report.html")
+    _write(chapter, options.out, "compare")
     return study_of(Compared, chapter.comparison, [chapter])
 
 
@@ -243,7 +245,9 @@ def _wanted(frozen: int | str | None, strategy: str | None) -> Strategy:
 
 def _train_and_save(spec: RunSpec, opened: Opened, runner: Runner, told: Progress, save: Path) -> RunResult:
     cost = units(spec, opened.resolved.n_layers)
-    told.note(f"{spec.strategy} at rate {spec.learning_rate:g}, {spec.epochs} epochs, seed {spec.seed}")
+    told.note(
+        f"{spec.strategy} at rate {spec.learning_rate:g}, {numbers.counted(spec.epochs, 'epoch')}, seed {spec.seed}"
+    )
     told.start(cost, [label(spec)])
     told.run_started(label(spec))
     result, stack = runner.train(spec, lambda record: Teller(told).epoch(spec, record))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frostline.analysis import Curve
 from frostline.cli import flags
 from frostline.cli.app import app, console, end, print_json, settings_of
 from frostline.cli.flags import flag
@@ -15,6 +14,7 @@ from frostline.errors import UsageError
 
 if TYPE_CHECKING:
     from frostline.studies.estimate import Estimate
+    from frostline.studies.results import Compared, Found, SizeStudy, Study
 
 
 @app.command()
@@ -124,7 +124,8 @@ def find(
     settings = settings_of(ctx, locals())
     from frostline import api
 
-    _show(api.find(model, task, **settings), as_json=as_json)
+    found = api.find(model, task, **settings)
+    _show(found, found.runs.crashed, as_json=as_json)
 
 
 @app.command()
@@ -171,17 +172,12 @@ def compare(
     """Strategies under one protocol, a rate for each, several seeds: quality against cost."""
     settings = settings_of(ctx, locals())
     from frostline import api
-    from frostline.report.terminal import print_comparison
 
     if dry_run:
         _show_estimate(api.dry_run_compare(model, task, **settings), as_json=as_json)
         return
     found = api.compare(model, task, **settings)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_comparison(console(), found)
-    end(found.runs.crashed)
+    _show(found, found.runs.crashed, as_json=as_json)
 
 
 def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
@@ -190,21 +186,17 @@ def _show_curve(model: str, task: str, settings: dict[str, Any], *, dry_run: boo
     if dry_run:
         _show_estimate(api.dry_run(model, task, **settings), as_json=as_json)
         return
-    _show(api.curve(model, task, **settings), as_json=as_json)
+    found = api.curve(model, task, **settings)
+    _show(found, found.runs.crashed, as_json=as_json)
 
 
 def _show_grid(model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     from frostline import api
-    from frostline.report.terminal import print_chapters
 
     if dry_run:
         raise UsageError("--dry-run is for one curve; leave --train-sizes out and give --max-train for each size")
     found = api.grid(model, task, **settings)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_chapters(console(), found.chapters)
-    end(found.n_crashed)
+    _show(found, found.n_crashed, as_json=as_json)
 
 
 def _show_estimate(estimate: Estimate, *, as_json: bool) -> None:
@@ -214,11 +206,11 @@ def _show_estimate(estimate: Estimate, *, as_json: bool) -> None:
         console().print(estimate.text, highlight=False, soft_wrap=True)
 
 
-def _show(found: Curve, *, as_json: bool) -> None:
-    from frostline.report.terminal import print_curve
+def _show(found: Study | Found | Compared | SizeStudy, n_crashed: int, *, as_json: bool) -> None:
+    from frostline.report.terminal import print_chapters
 
     if as_json:
         print_json(found.to_json())
     else:
-        print_curve(console(), found)
-    end(found.runs.crashed)
+        print_chapters(console(), found.chapters)
+    end(n_crashed)

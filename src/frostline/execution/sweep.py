@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from frostline.analysis import Chapter, RunCounts
+from frostline.analysis import RunCounts
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, UsageError, check_between
 from frostline.execution.executor import Executor, Outcome, cached_strategies
 from frostline.execution.local import LocalProcesses
@@ -24,6 +24,7 @@ from frostline.model.load import count_trained
 from frostline.records.requests import CurveSpec
 from frostline.records.results import Crash, EpochRecord, Leg, Paused, RunResult
 from frostline.records.specs import RunSpec
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic
@@ -249,7 +250,7 @@ class Sweep:
         self.progress.run_crashed(label(crash.spec), f"{crash.error} (see {path})", units(crash.spec, self.n_layers))
 
 
-def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> Chapter:
+def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> CurveChapter:
     """Line search, full model, every depth, every seed; what is in the store is not done again."""
     began = time.monotonic()
     check(request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from frostline.analysis import ComparisonChapter
 from frostline.errors import UsageError
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, choose_rates, make_executor
 from frostline.execution.trackers import Tracking
@@ -13,6 +12,7 @@ from frostline.model.load import load_model
 from frostline.model.stack import Stack
 from frostline.records.plans import Plan
 from frostline.records.requests import CurveSpec, ResolvedComparison
+from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from frostline.records.environment import n_cores
 from frostline.records.serial import Record
 from frostline.records.specs import RunSpec
-from frostline.report import text
+from frostline.report import numbers
 from frostline.strategies import parse
 from frostline.studies.protocols import Name, Programme, flat, of_curve
 from frostline.studies.requests.resolve import Opened
@@ -40,8 +40,8 @@ class Estimate(Record):
     def text(self) -> str:
         """All of it in a line."""
         return (
-            f"{self.runs} runs, {self.missing} of them to do: about {text.rough_duration(60 * self.minutes)}, "
-            f"{text.size(self.cache_bytes)} of prefix states, {text.size(self.store_bytes)} of results"
+            f"{self.runs} runs, {self.missing} of them to do: about {numbers.rough_duration(60 * self.minutes)}, "
+            f"{numbers.size(self.cache_bytes)} of prefix states, {numbers.size(self.store_bytes)} of results"
         )
 
 

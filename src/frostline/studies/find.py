@@ -14,15 +14,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frostline import stats
-from frostline.analysis import Answer, Chapter, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
+from frostline.analysis import Answer, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
 from frostline.errors import UsageError
 from frostline.execution.executor import cached_strategies
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, finished_searches, make_executor, plan_lines
 from frostline.execution.trackers import Tracking
 from frostline.kinds import metrics
+from frostline.records.depth import FULL, Depth, depth_words
 from frostline.records.requests import CurveSpec, ResolvedCurve
 from frostline.records.results import Paused, RunResult
 from frostline.records.specs import RunSpec
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.progress.display import Progress
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision, Question, Run, Standing
@@ -69,7 +71,7 @@ def check_goal(request: CurveSpec, goal: Goal) -> None:
         raise UsageError(f"budget is {goal.budget:g}; it must be above 0 and finite, in full runs")
 
 
-def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Progress) -> tuple[Finding, Chapter]:
+def run_find(request: CurveSpec, goal: Goal, options: SweepOptions, progress: Progress) -> tuple[Finding, CurveChapter]:
     """The fewest trained layers that keep a share, decided at a confidence or open, and what a report tells of it."""
     began = time.monotonic()
     check(request)
@@ -181,10 +183,10 @@ def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
     )
 
 
-def run_costs(resolved: ResolvedCurve) -> dict[int | None, float]:
-    """Of one run at each depth (None: the full model), in full runs by the cost model."""
-    specs = {depth: spec_at_depth(resolved, depth, 1.0) for depth in (None, *resolved.depths)}
-    of_full = units(specs[None], resolved.n_layers)
+def run_costs(resolved: ResolvedCurve) -> dict[Depth, float]:
+    """Of one run at each depth, in full runs by the cost model."""
+    specs = {depth: spec_at_depth(resolved, depth, 1.0) for depth in (FULL, *resolved.depths)}
+    of_full = units(specs[FULL], resolved.n_layers)
     return {depth: units(spec, resolved.n_layers) / of_full for depth, spec in specs.items()}
 
 
@@ -202,7 +204,7 @@ class _Search:
     resolved: ResolvedCurve
     raced: _Raced
     question: Question
-    results: dict[int | None, dict[int, RunResult | None]] = field(default_factory=dict)
+    results: dict[Depth, dict[int, RunResult | None]] = field(default_factory=dict)
     """what came of each run that was asked for, by depth and seed; None: it crashed"""
 
     def run(self) -> Decision:
@@ -233,16 +235,16 @@ class _Search:
         """Every run that was asked for and did not crash."""
         return [result for by_seed in self.results.values() for result in by_seed.values() if result is not None]
 
-    def replicates(self) -> Iterator[tuple[int | None, Replicates]]:
+    def replicates(self) -> Iterator[tuple[Depth, Replicates]]:
         """The runs of each depth that was tried, the full model's first."""
-        for depth in (None, *self.resolved.depths):
+        for depth in (FULL, *self.resolved.depths):
             by_seed = self.results.get(depth, {})
             seeds = [seed for seed in self.resolved.asked.seeds if seed in by_seed]
             if seeds:
                 results = [result for seed in seeds if (result := by_seed[seed]) is not None]
                 yield depth, Replicates(specs=[self.spec((depth, seed)) for seed in seeds], results=results)
 
-    def _scores(self) -> Mapping[int | None, Mapping[int, float | None]]:
+    def _scores(self) -> Mapping[Depth, Mapping[int, float | None]]:
         return {
             depth: {seed: None if result is None else result.score for seed, result in by_seed.items()}
             for depth, by_seed in self.results.items()
@@ -250,7 +252,7 @@ class _Search:
 
     def _noise(self) -> float:
         """The variance of a full run's score over other dev rows; 0 before there is one."""
-        full = [result for result in self.results.get(None, {}).values() if result is not None]
+        full = [result for result in self.results.get(FULL, {}).values() if result is not None]
         metric = self.resolved.base.task.metric
         return dev_variance(metric, full[:1]) if full and metric else 0.0
 
@@ -268,8 +270,8 @@ def _finding(search: _Search, goal: Goal, decision: Decision, wall_seconds: floa
     cost = summed([result.cost for result in results], wall_seconds)
     curve = build_curve(
         request=search.resolved.asked,
-        full=groups[None],
-        depths={depth: group for depth, group in groups.items() if depth is not None},
+        full=groups[FULL],
+        depths={depth: group for depth, group in groups.items() if depth is not FULL},
         line_search=search.raced.tried,
         cost=cost.replace(train_seconds=cost.train_seconds + search.raced.seconds),
         runs=search.sweep.counts,
@@ -290,7 +292,9 @@ def _answer(curve: Curve, asked: CurveSpec, goal: Goal, decision: Decision) -> A
         keep=asked.keep[0],
         scale=asked.scale,
         n_frozen=decision.n_frozen,
-        trained_layers=None if means_nothing else curve.n_layers - (decision.n_frozen or 0),
+        trained_layers=None
+        if means_nothing
+        else curve.n_layers - (0 if decision.n_frozen is FULL else decision.n_frozen),
         confidence=goal.confidence,
         decision="decided" if decision.is_decided else "open",
         stopped_because=decision.because,
@@ -303,4 +307,4 @@ def _better(curve: Curve) -> Iterator[str]:
         if point.difference is not None and stats.is_above(point.difference, 0.0):
             sure = point.difference_ci is not None and stats.is_above(point.difference_ci[0], 0.0)
             how = "its interval is above 0" if sure else "within noise"
-            yield f"n_frozen {point.n_frozen} scores {point.difference:.2g} above the full model ({how})"
+            yield f"{depth_words(point.n_frozen)}: the score is {point.difference:.2g} above the full model ({how})"

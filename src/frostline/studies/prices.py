@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from frostline import stats
+from frostline.records.depth import FULL, Depth, depth_words
 from frostline.records.requests import ResolvedCurve
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import Store
-from frostline.studies.protocols import Depth, flat, of_curve
+from frostline.studies.protocols import flat, of_curve
 
 
 def prices(store: Store, resolved: ResolvedCurve, groups: Mapping[Depth, Sequence[RunSpec]]) -> Iterator[str]:
@@ -20,7 +21,7 @@ def prices(store: Store, resolved: ResolvedCurve, groups: Mapping[Depth, Sequenc
         if other.asked.protocol == resolved.asked.protocol or not searched:
             continue
         theirs = runs.replicates(runs.rates(searched))
-        for depth in [depth for depth in groups if depth is not None and depth in theirs]:
+        for depth in [depth for depth in groups if depth is not FULL and depth in theirs]:
             pairs = _pairs(store, groups[depth], theirs[depth])
             if pairs and groups[depth][0].learning_rate != theirs[depth][0].learning_rate:
                 yield _price(depth, pairs, is_own_first=resolved.asked.protocol == "tuned")
@@ -38,5 +39,6 @@ def _price(depth: Depth, pairs: Sequence[tuple[RunResult, RunResult]], *, is_own
     gain = stats.mean([result.score for result in own]) - stats.mean([result.score for result in reused])
     rates = f"{own[0].spec.learning_rate:g} instead of the full model's {reused[0].spec.learning_rate:g}"
     return (
-        f"n_frozen {depth}: a rate of its own, {rates}, moves the score by {gain:+.4f} ({len(pairs)} seeds in common)"
+        f"{depth_words(depth)}: a rate of its own, {rates}, moves the score by {gain:+.4f} "
+        f"({len(pairs)} seeds in common)"
     )

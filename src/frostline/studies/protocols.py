@@ -15,14 +15,13 @@ from typing import Generic, TypeVar
 from frostline.analysis import row_variance
 from frostline.errors import UsageError
 from frostline.kinds.metrics import mean_loss
+from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedComparison, ResolvedCurve
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.stats.search_rules import Standing, ranked
 from frostline.strategies import Freeze, Full, Strategy, parse
 
-Depth = int | None
-"""layers frozen from the bottom; None: the full model"""
 Name = TypeVar("Name")
 """what a strategy is called by who asks for its runs"""
 
@@ -61,7 +60,7 @@ def name_of(depth: Depth) -> str:
 
 
 def _strategy(depth: Depth) -> Strategy:
-    return Full() if depth is None else Freeze(depth)
+    return Full() if depth is FULL else Freeze(depth)
 
 
 def spec_at_depth(resolved: ResolvedCurve, depth: Depth, rate: float) -> RunSpec:
@@ -119,7 +118,7 @@ class Programme(Generic[Name]):
 
 def of_curve(resolved: ResolvedCurve) -> Programme[Depth]:
     """The full model and each depth, the costliest first."""
-    return Programme(resolved, {depth: _strategy(depth) for depth in (None, *resolved.depths)})
+    return Programme(resolved, {depth: _strategy(depth) for depth in (FULL, *resolved.depths)})
 
 
 def of_comparison(comparison: ResolvedComparison) -> Programme[str]:

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from frostline import tasks
-from frostline.analysis import Chapter
+from frostline.analysis import Equal
 from frostline.errors import UsageError
 from frostline.execution.sweep import SweepOptions, run_curve
 from frostline.model.load import describe
 from frostline.records.requests import CurveSpec
+from frostline.report import numbers
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.progress.display import Progress
-
-Equal = Literal["epochs", "steps"]
-"""What is the same at every size: passes over the rows, or steps (then small sets are passed over more often)."""
 
 
 def run_sizes(
     request: CurveSpec, sizes: Sequence[int], equal: Equal, options: SweepOptions, progress: Progress
-) -> list[Chapter]:
+) -> list[CurveChapter]:
     """A whole curve at each size, the smallest first; a larger subset holds the smaller ones."""
     chapters = []
     for size, one in requests(request, sizes, equal):
-        progress.note(f"{size} training rows, {one.epochs} epochs")
+        progress.note(f"{size} training rows, {numbers.counted(one.epochs or 0, 'epoch')}")
         chapters.append(run_curve(one, options, progress))
     return chapters
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Generic
 
 from frostline.analysis import (
-    Chapter,
     Comparison,
-    ComparisonChapter,
     Curve,
     CurveCost,
     Finding,
@@ -27,23 +25,27 @@ from frostline.analysis import (
     probe_points,
 )
 from frostline.errors import DataError, UsageError
+from frostline.records.depth import FULL, Depth
 from frostline.records.keys import key_of
 from frostline.records.requests import ResolvedComparison, ResolvedCurve
 from frostline.records.results import Cost, RunResult
 from frostline.records.specs import RunSpec
+from frostline.report.chapter import Chapter
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
 from frostline.strategies import Features, Freeze
 from frostline.studies.prices import prices
-from frostline.studies.protocols import Depth, Name, Programme, flat, name_of, of_comparison, of_curve
+from frostline.studies.protocols import Name, Programme, flat, name_of, of_comparison, of_curve
 from frostline.studies.requests.config_file import compare_config, curve_config, find_config
 
 
-def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
+def chapters(folder: Path) -> list[Chapter]:
     """What a report tells of an out folder: each curve that was asked for, the last search, each comparison."""
     if not (folder / "identity.json").is_file():
         raise UsageError(f"{folder} is no out folder: it has no identity.json; give one that `curve` or `find` made")
     store = Store(folder)
-    told: list[Chapter | ComparisonChapter] = []
+    told: list[Chapter] = []
     told += _different([made for request in store.requests("curve") if (made := curve_chapter(store, request))])
     told += _last_search(store)
     told += [found for request in store.comparisons() if (found := comparison_chapter(store, request)) is not None]
@@ -54,16 +56,16 @@ def chapters(folder: Path) -> list[Chapter | ComparisonChapter]:
     return told
 
 
-def _different(told: Sequence[Chapter]) -> list[Chapter]:
+def _different(told: Sequence[CurveChapter]) -> list[CurveChapter]:
     """The chapters without those that say the same again: one request may be written in two ways."""
     by_content = {key_of(chapter.curve.replace(model="").to_json()): chapter for chapter in reversed(told)}
     return [chapter for chapter in told if any(chapter is kept for kept in by_content.values())]
 
 
-def curve_chapter(store: Store, resolved: ResolvedCurve) -> Chapter | None:
+def curve_chapter(store: Store, resolved: ResolvedCurve) -> CurveChapter | None:
     """A curve as far as its runs are in the store; None before the full model's first is."""
     ended = _ended(store, of_curve(resolved))
-    if not ended.has_replicates or None not in ended.groups:
+    if not ended.has_replicates or FULL not in ended.groups:
         return None
     curve = curve_of(store, resolved, ended.found, runs=ended.counts, groups=ended.groups)
     settings = curve_config(resolved, store.folder)
@@ -127,8 +129,8 @@ def curve_of(
     by_depth = _replicates(groups, found)
     return build_curve(
         request=resolved.asked,
-        full=by_depth[None],
-        depths={depth: group for depth, group in by_depth.items() if depth is not None},
+        full=by_depth[FULL],
+        depths={depth: group for depth, group in by_depth.items() if depth is not FULL},
         line_search=tried_rates(resolved, found),
         cost=summed([result.cost for result in found.values()], wall_seconds),
         runs=runs,
@@ -201,7 +203,7 @@ def _found(store: Store, specs: Sequence[RunSpec]) -> dict[str, RunResult]:
     return {spec.key: result for spec in specs if (result := store.get(spec.key)) is not None}
 
 
-def _last_search(store: Store) -> list[Chapter]:
+def _last_search(store: Store) -> list[CurveChapter]:
     """The search whose answer is in the folder, if there is one."""
     path = store.folder / "find.json"
     if not path.is_file():
@@ -211,13 +213,13 @@ def _last_search(store: Store) -> list[Chapter]:
     except (ValueError, DataError) as error:
         raise DataError(f"not the answer of a search: {error}; move it away, or run `find` again", path=path) from error
     for resolved in store.requests("find"):
-        rates = dict.fromkeys((None, *resolved.depths), finding.learning_rate)
+        rates = dict.fromkeys((FULL, *resolved.depths), finding.learning_rate)
         found = list(_found(store, _of_finding(finding, flat(of_curve(resolved).replicates(rates)))).values())
         if resolved.asked.keep == (finding.answer.keep,) and resolved.asked.scale == finding.answer.scale and found:
             answer = finding.answer
             settings = find_config(resolved, store.folder, confidence=answer.confidence)
             return [chapter_of(store, finding, found, settings)]
-    return [Chapter(curve=finding)]
+    return [CurveChapter(curve=finding)]
 
 
 def _of_finding(finding: Finding, specs: Sequence[RunSpec]) -> list[RunSpec]:
@@ -227,9 +229,11 @@ def _of_finding(finding: Finding, specs: Sequence[RunSpec]) -> list[RunSpec]:
     return [spec for spec in specs if (spec.strategy, spec.seed) in asked]
 
 
-def chapter_of(store: Store, curve: Curve, results: Sequence[RunResult], settings: str, n_missing: int = 0) -> Chapter:
+def chapter_of(
+    store: Store, curve: Curve, results: Sequence[RunResult], settings: str, n_missing: int = 0
+) -> CurveChapter:
     """A curve with the runs that it comes from and how to do it again, and what the store has of probes."""
-    return Chapter(
+    return CurveChapter(
         curve=curve,
         runs=tuple(RunLine.of(result) for result in results),
         n_missing=n_missing,
