@@ -19,7 +19,8 @@ from pathlib import Path
 from rich.console import Console
 
 from frostline.analysis import Curve, Point
-from frostline.report import text, wording
+from frostline.report import numbers
+from frostline.report.wording import curve_words
 from frostline.report.charts.curve import write_svg
 from frostline.report.terminal import print_curve
 
@@ -29,13 +30,13 @@ WIDTH, HEIGHT = 1200, 1000
 
 def filled(readme: str, curve: Curve, plain_seconds: float) -> str:
     """The README with the numbers of a demo's curve."""
-    answer = wording.answer(curve).rstrip(".")
+    answer = curve_words.answer(curve).rstrip(".")
     half, head = _at(curve, curve.n_layers // 2), _at(curve, curve.n_layers)
     parts = {
         "answer": answer[0].lower() + answer[1:],
-        "time": f"The demo's {curve.runs.done} runs took {text.duration(curve.cost.wall_seconds)} on two cores; the "
+        "time": f"The demo's {curve.runs.done} runs took {numbers.duration(curve.cost.wall_seconds)} on two cores; the "
         "same runs one by one in a plain training loop would have taken about "
-        f"{text.duration(plain_seconds)} (from a few timed steps of each).",
+        f"{numbers.duration(plain_seconds)} (from a few timed steps of each).",
         "shape": f"{half.n_frozen} of {curve.n_layers} frozen keep {_kept(half)} of the full score; the head alone "
         f"{_kept(head)}",
         "printed": f"\n```text\n{_printed(curve)}```\n",
@@ -55,13 +56,13 @@ def _replaced(readme: str, name: str, said: str) -> str:
 
 
 def _at(curve: Curve, n_frozen: int) -> Point:
-    point = wording.point_at(curve, n_frozen)
+    point = curve_words.point_at(curve, n_frozen)
     assert point is not None, "the demo trains at this depth"
     return point
 
 
 def _kept(point: Point) -> str:
-    return f"{text.share(point.ratio)} {text.share_interval(point.ratio_ci)}"
+    return f"{numbers.share(point.ratio)} {numbers.share_interval(point.ratio_ci)}"
 
 
 def _printed(curve: Curve) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.others import WAYS
 from bench.workload import KINDS
-from frostline.report import text
+from frostline.report import numbers
 
 Found = dict[str, Any]
 
@@ -67,7 +67,7 @@ def _bars(found: Found) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    return text.share(value) if unit == "share" else _times(value)
+    return numbers.share(value) if unit == "share" else _times(value)
 
 
 def _times(value: float) -> str:
@@ -77,7 +77,7 @@ def _times(value: float) -> str:
 def _curve(found: Found, name: str) -> str:
     ratios = found["ratios"][name]
     rows = [
-        (_NAMES[way], text.duration(seconds), _times(ratios[way]) if way in ratios else "")
+        (_NAMES[way], numbers.duration(seconds), _times(ratios[way]) if way in ratios else "")
         for way, seconds in found["seconds"][name].items()
     ]
     return _table(f"The {name} curve: {found['asked'][name]}", ("", "time", "frostline is faster by"), rows)
@@ -99,7 +99,7 @@ def _steps(found: Found) -> str:
 def _machine(found: Found) -> str:
     machine = found["machine"]
     rows = [
-        (kind, f"{machine['operations_per_step'][kind] / 1e9:.3f}", text.share(machine["share_reached"][kind]))
+        (kind, f"{machine['operations_per_step'][kind] / 1e9:.3f}", numbers.share(machine["share_reached"][kind]))
         for kind in KINDS
     ]
     rate, tokens = machine["operations_per_second"] / 1e9, machine["tokens_per_step"]
@@ -115,24 +115,24 @@ def _memory(memory: Found) -> str:
         (
             way,
             one["kind"],
-            text.count(one["n_train"]),
-            text.size(one["peak_bytes"]),
-            text.size(one["above_imports_bytes"]),
+            numbers.count(one["n_train"]),
+            numbers.size(one["peak_bytes"]),
+            numbers.size(one["above_imports_bytes"]),
         )
         for way in ("trainer", "frostline")
         for one in memory[way]
     ]
     headers = ("one process", "kind", "training rows", "peak", "above imports")
     commands = memory["all_processes_bytes"].items()
-    whole = ", ".join(f"{name} curve {text.size(n_bytes)}" for name, n_bytes in commands)
+    whole = ", ".join(f"{name} curve {numbers.size(n_bytes)}" for name, n_bytes in commands)
     return f"{_table('Private memory', headers, rows, n_words=2)}\n`frostline curve`, all its processes: {whole}."
 
 
 def _cache(cache: Found) -> str:
     depths = list(next(iter(cache.values()))["kept_by_depth"])
     rows = [
-        (f"{name} curve", *(text.size(kept["kept_by_depth"][depth]) for depth in depths),
-         text.size(sum(kept["kept_by_depth"].values())), text.size(kept["largest_of_a_run"]))
+        (f"{name} curve", *(numbers.size(kept["kept_by_depth"][depth]) for depth in depths),
+         numbers.size(sum(kept["kept_by_depth"].values())), numbers.size(kept["largest_of_a_run"]))
         for name, kept in cache.items()
     ]  # fmt: skip
     headers = ("", *(f"{depth} frozen" for depth in depths), "all", "largest of a run")
@@ -143,7 +143,7 @@ def _growth(growth: Found) -> Iterator[str]:
     layers = [(number, _milliseconds(seconds)) for number, seconds in growth["trained_layers"].items()]
     yield _table("Growth with trained layers: effective step, ms", ("layers", "a step"), layers)
     rows = [
-        (text.count(int(number)), text.seconds(one["prefix_seconds"]), text.seconds(one["train_seconds"]))
+        (numbers.count(int(number)), numbers.seconds(one["prefix_seconds"]), numbers.seconds(one["train_seconds"]))
         for number, one in growth["rows"].items()
     ]
     title = "Growth with training rows: freeze:3, one epoch and scoring, one process, s"
@@ -155,7 +155,7 @@ def _growth(growth: Found) -> Iterator[str]:
     ]
     title = "Growth with length: a step on RTE pairs, one process, ms"
     yield _table(title, ("at most", "tokens a batch", *kinds), rows)
-    workers = [(number, text.seconds(seconds)) for number, seconds in growth["workers"].items()]
+    workers = [(number, numbers.seconds(seconds)) for number, seconds in growth["workers"].items()]
     yield _table("Growth with workers: the small curve, s", ("workers", "time"), workers)
 
 
@@ -165,10 +165,10 @@ def scores_table(scores: Found, work: str) -> str:
         (
             way,
             kind,
-            text.score(one["trainer"]),
-            text.score(one["frostline"]),
-            text.difference(one["difference"]),
-            text.difference_interval(one["interval"]),
+            numbers.score(one["trainer"]),
+            numbers.score(one["frostline"]),
+            numbers.difference(one["difference"]),
+            numbers.difference_interval(one["interval"]),
             "as good" if one["as_good"] else "WORSE",
         )
         for way, by_kind in scores.items()

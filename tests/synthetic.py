@@ -8,7 +8,7 @@ import numpy as np
 
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
 from frostline.records.plans import Plan
-from frostline.records.requests import CurveSpec
+from frostline.records.requests import StudyRequest
 from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, Scale, TaskSpec
@@ -106,7 +106,7 @@ def make_curve(
 ) -> Curve:
     """The curve of made-up scores by depth; None is a run that crashed."""
     return build_curve(
-        request=CurveSpec(model="toy-model", task=TASK, keep=tuple(keep), scale=scale),
+        request=StudyRequest(model="toy-model", task=TASK, keep=tuple(keep), scale=scale),
         full=make_replicates(None, full, chance=chance),
         depths={depth: make_replicates(depth, scores, chance=chance) for depth, scores in depths.items()},
         line_search=line_search,

@@ -9,7 +9,7 @@ import pytest
 
 from frostline.analysis import Comparison, Replicates, TriedFor, build_comparison, is_on_front
 from frostline.errors import FrostlineError
-from frostline.records.requests import CurveSpec
+from frostline.records.requests import StudyRequest
 from frostline.records.results import Probe, RunResult
 from frostline.records.specs import Protocol
 from synthetic import COST, COUNTS, TASK, make_result, make_spec
@@ -35,7 +35,7 @@ def compared(
 ) -> Comparison:
     """The comparison of these runs."""
     return build_comparison(
-        request=CurveSpec(model="m", task=TASK, protocol=protocol),
+        request=StudyRequest(model="m", task=TASK, protocol=protocol),
         groups=groups,
         n_trained=dict.fromkeys(groups, 4),
         n_frozen={name: 2 if name == "freeze:2" else None for name in groups},

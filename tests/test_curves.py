@@ -16,7 +16,7 @@ from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
 from frostline.kinds import metrics
 from frostline.records.keys import canonical_json
-from frostline.records.requests import CurveSpec
+from frostline.records.requests import StudyRequest
 from frostline.records.results import Predictions
 from frostline.records.serial import StoredArray
 from frostline.records.specs import Protocol
@@ -30,7 +30,7 @@ HEAD = [0.60, 0.62, 0.61, 0.50, 0.45]
 
 
 def _build(full: Replicates, depths: dict[int, Replicates], protocol: Protocol = "paper") -> Curve:
-    request = CurveSpec(model="toy-model", task=TASK, protocol=protocol)
+    request = StudyRequest(model="toy-model", task=TASK, protocol=protocol)
     return build_curve(request=request, full=full, depths=depths, line_search=(), cost=COST, runs=COUNTS)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Comparison
-from frostline.report import comparison_wording, wording
+from frostline.report.wording import comparison_words, curve_words
 
 from .comparisons import STRATEGIES, Made, make_comparison
 
@@ -15,12 +15,12 @@ def without_ratios(comparison: Comparison) -> Comparison:
 
 
 def test_the_title_counts_what_is_compared() -> None:
-    assert wording.title_of(make_comparison()) == "all-MiniLM-L6-v2 on sst2: 12 strategies"
-    assert wording.title_of(make_comparison({"full": STRATEGIES["full"]})).endswith(": 1 strategy")
+    assert curve_words.title_of(make_comparison()) == "all-MiniLM-L6-v2 on sst2: 12 strategies"
+    assert curve_words.title_of(make_comparison({"full": STRATEGIES["full"]})).endswith(": 1 strategy")
 
 
 def test_the_answer_names_the_best_and_the_quickest_that_is_enough() -> None:
-    assert comparison_wording.answer(make_comparison(FEW)) == (
+    assert comparison_words.answer(make_comparison(FEW)) == (
         "full scores highest: accuracy 0.832 [0.823, 0.841], chance 0.500. freeze:3 is the quickest that keeps 90% of"
         " the full score: 98.4% [97.2, 99.7] (accuracy 0.819 against 0.832) with 24% of the parameters, 39% of the time"
         " and 73% of the memory."
@@ -28,14 +28,14 @@ def test_the_answer_names_the_best_and_the_quickest_that_is_enough() -> None:
 
 
 def test_what_is_quicker_but_falls_short_is_not_named() -> None:
-    assert "freeze:6" not in comparison_wording.answer(make_comparison(FEW))
+    assert "freeze:6" not in comparison_words.answer(make_comparison(FEW))
     better = FEW | {"freeze:6": ((0.76, 0.76, 0.76), *FEW["freeze:6"][1:])}
-    assert "freeze:6 is the quickest that keeps 90%" in comparison_wording.answer(make_comparison(better))
+    assert "freeze:6 is the quickest that keeps 90%" in comparison_words.answer(make_comparison(better))
 
 
 def test_the_best_may_be_the_quickest_too() -> None:
     quick: dict[str, Made] = {"full": FEW["full"], "lora:8": ((0.84, 0.84, 0.84), 222_338, 41.3, 331_000_000, 2e-3)}
-    said = comparison_wording.answer(make_comparison(quick))
+    said = comparison_words.answer(make_comparison(quick))
     assert said.startswith("lora:8 scores highest: accuracy 0.840")
     assert "It is also the quickest that keeps 90% of the full score: 101.0%" in said
 
@@ -43,7 +43,7 @@ def test_the_best_may_be_the_quickest_too() -> None:
 def test_of_equal_scores_the_quicker_is_named() -> None:
     scores = FEW["full"][0]
     same: dict[str, Made] = {"full": FEW["full"], "lora:8": (scores, *FEW["lora:8"][1:])}
-    assert comparison_wording.answer(make_comparison(same)).startswith("lora:8 scores highest")
+    assert comparison_words.answer(make_comparison(same)).startswith("lora:8 scores highest")
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_of_equal_scores_the_quicker_is_named() -> None:
     ],
 )
 def test_what_cannot_be_said_is_not(comparison: Comparison, said: str) -> None:
-    assert said in comparison_wording.answer(comparison)
-    assert "None" not in comparison_wording.answer(comparison) + comparison_wording.short_answer(comparison)
+    assert said in comparison_words.answer(comparison)
+    assert "None" not in comparison_words.answer(comparison) + comparison_words.short_answer(comparison)
 
 
 def test_every_cost_has_a_front_of_its_own() -> None:
     comparison = make_comparison()
     fronts = {
-        kind: [point.name for point in comparison_wording.front(comparison, kind)] for kind in comparison_wording.COSTS
+        kind: [point.name for point in comparison_words.front(comparison, kind)] for kind in comparison_words.COSTS
     }
     assert fronts["seconds"] == ["features", "freeze:3", "gradual", "lora:8", "full"]
     assert fronts["parameters"] == ["features", "norms", "bitfit", "lora:8", "full"]
@@ -73,26 +73,26 @@ def test_every_cost_has_a_front_of_its_own() -> None:
 
 def test_on_a_front_none_beats_another_and_all_else_is_beaten() -> None:
     comparison = make_comparison()
-    for kind in comparison_wording.COSTS:
-        front = comparison_wording.front(comparison, kind)
+    for kind in comparison_words.COSTS:
+        front = comparison_words.front(comparison, kind)
         means = [point.mean or 0.0 for point in front]
         assert means == sorted(set(means)), "who pays more gets more"
         for point in comparison.strategies:
             at_most = [
                 p.mean or 0.0
                 for p in front
-                if (comparison_wording.cost_of(p, kind) or 0) <= (comparison_wording.cost_of(point, kind) or 0)
+                if (comparison_words.cost_of(p, kind) or 0) <= (comparison_words.cost_of(point, kind) or 0)
             ]
             assert max(at_most) >= (point.mean or 0.0)
 
 
 def test_how_it_was_run() -> None:
-    said = dict(comparison_wording.how_run(make_comparison()))
+    said = dict(comparison_words.how_run(make_comparison()))
     assert said["protocol"] == "tuned (a rate for each strategy, chosen on rows held out of train)"
     assert said["learning rates"] == "5e-5, 1e-4, 1e-3, 2e-3 (each strategy's best of those tried, 33 runs in all)"
     assert said["runs"] == "55 done, 5 reused"
-    paper = dict(comparison_wording.how_run(make_comparison().replace(protocol="paper")))
+    paper = dict(comparison_words.how_run(make_comparison().replace(protocol="paper")))
     assert "best of 33 in the line search on full" in paper["learning rates"]
-    assert dict(comparison_wording.how_run(make_comparison().replace(line_search=())))["learning rates"].endswith(
+    assert dict(comparison_words.how_run(make_comparison().replace(line_search=())))["learning rates"].endswith(
         "(given)"
     )

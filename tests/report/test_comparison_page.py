@@ -15,7 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from frostline.analysis import Chapter, Comparison
-from frostline.report import comparison_wording, text
+from frostline.report import numbers
+from frostline.report.wording import comparison_words
 from frostline.report.chapters import AnyChapter
 from frostline.report.charts.comparison import cost_chart, rates_chart
 from frostline.report.charts.curve import svg
@@ -59,7 +60,7 @@ def shown(source: str) -> Page:
 
 def test_the_answer_and_the_title_stand_first(shown: Page) -> None:
     assert "all-MiniLM-L6-v2 on sst2: 12 strategies" in shown.text
-    assert comparison_wording.answer(make_comparison()) in shown.text
+    assert comparison_words.answer(make_comparison()) in shown.text
     assert "which way of fine-tuning" in shown.text
 
 
@@ -69,11 +70,11 @@ def test_every_number_of_a_strategy_is_that_of_its_record(shown: Page) -> None:
         row = dict(zip(rows[0], cells, strict=True))
         assert (row["strategy"], row["score"]) == (point.name, signed(point.mean or 0.0, ".3f"))
         assert row["trained parameters"] == f"{point.trained_parameters:,}"
-        assert row["of the largest"] == text.part(point.trained_parameters, 22_713_986)
-        assert row["bytes a task"] == text.size(4 * (point.trained_parameters or 0))
+        assert row["of the largest"] == numbers.part(point.trained_parameters, 22_713_986)
+        assert row["bytes a task"] == numbers.size(4 * (point.trained_parameters or 0))
         assert float(row["seconds"]) == pytest.approx(point.seconds, abs=0.05)
-        assert row["memory"] == text.size(point.peak_bytes)
-        assert row["rate"] == ("–" if point.learning_rate is None else text.learning_rate(point.learning_rate))
+        assert row["memory"] == numbers.size(point.peak_bytes)
+        assert row["rate"] == ("–" if point.learning_rate is None else numbers.learning_rate(point.learning_rate))
         assert row["95% interval"] == between(point.ci, ".3f")
         assert row["minus full"] == signed(point.difference or 0.0, "+.3f")
         assert row["interval of it"] == between(point.difference_ci, "+.3f")
@@ -83,10 +84,10 @@ def test_every_number_of_a_strategy_is_that_of_its_record(shown: Page) -> None:
 
 def test_behind_every_cost_is_its_table(shown: Page) -> None:
     tables = shown.named("The values of this chart")
-    assert len(tables) == len(comparison_wording.COSTS)
-    for kind, rows in zip(comparison_wording.COSTS, tables, strict=True):
+    assert len(tables) == len(comparison_words.COSTS)
+    for kind, rows in zip(comparison_words.COSTS, tables, strict=True):
         on_front = {row[0] for row in rows[1:] if row[rows[0].index("front")] == "yes"}
-        assert on_front == {point.name for point in comparison_wording.front(make_comparison(), kind)}
+        assert on_front == {point.name for point in comparison_words.front(make_comparison(), kind)}
 
 
 def test_a_fit_has_no_rate_and_no_loss(shown: Page) -> None:
@@ -99,7 +100,7 @@ def test_rates_layers_and_sources_are_told(shown: Page) -> None:
     (rates,) = shown.named("Rates that were tried")
     assert len(rates) - 1 == len(make_comparison().line_search) == 33
     taken = {row[0]: row[1] for row in rates[1:] if row[3] == "yes"}
-    wanted = {p.name: text.learning_rate(p.learning_rate) for p in make_comparison().strategies if p.learning_rate}
+    wanted = {p.name: numbers.learning_rate(p.learning_rate) for p in make_comparison().strategies if p.learning_rate}
     assert taken == wanted
     (layers,) = shown.named("Linear fits")
     assert [row[:2] for row in layers[1:]] == [[str(p.depth), f"{p.mean:.3f}"] for p in make_probes()]
@@ -110,7 +111,7 @@ def test_rates_layers_and_sources_are_told(shown: Page) -> None:
 def test_the_dots_say_their_values_and_every_name_is_drawn(source: str) -> None:
     first = source.partition('data-view="seconds"')[2].partition("</svg>")[0]
     for point in make_comparison().strategies:
-        assert f'aria-label="{point.name}: {text.score(point.mean)} ' in first
+        assert f'aria-label="{point.name}: {numbers.score(point.mean)} ' in first
         assert f">{point.name}</text>" in first
 
 
@@ -191,7 +192,7 @@ def test_the_heat_map_holds_the_means() -> None:
     rows = heat_table(sizes, "score").rows
     for row, chapter in zip(rows, chapters[::-1], strict=True):
         means = [point.mean for point in (chapter.curve.full, *chapter.curve.points)]
-        assert list(row[1:]) == [text.score(mean) for mean in means]
+        assert list(row[1:]) == [numbers.score(mean) for mean in means]
     made = page(chapters)
     drawn = made.partition('<section id="rows">')[2].partition("</section>")[0]
     assert 'aria-label="768 training rows, full model: 0.731"' in drawn
@@ -305,9 +306,9 @@ def printed(comparison: Comparison, width: int = 80) -> str:
 def test_on_the_terminal_every_cell_is_the_records_value() -> None:
     scores = table(printed(make_comparison()), "Strategies, score and cost")
     for point, row in zip(make_comparison().strategies, scores, strict=True):
-        rate = "–" if point.learning_rate is None else text.learning_rate(point.learning_rate)
-        wanted = [point.name, text.count(point.trained_parameters), text.seconds(point.seconds)]
-        wanted += [text.size(point.peak_bytes), rate, text.score(point.mean), text.score_interval(point.ci)]
+        rate = "–" if point.learning_rate is None else numbers.learning_rate(point.learning_rate)
+        wanted = [point.name, numbers.count(point.trained_parameters), numbers.seconds(point.seconds)]
+        wanted += [numbers.size(point.peak_bytes), rate, numbers.score(point.mean), numbers.score_interval(point.ci)]
         assert row == [*wanted, *(["yes"] if point.is_pareto else [])]
 
 

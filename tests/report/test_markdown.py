@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from frostline.analysis import Curve, Point
-from frostline.report import text
+from frostline.report import numbers
 from frostline.report.formats.markdown import escape, markdown
 
 from .curves import make_curve
@@ -28,20 +28,20 @@ def cells(point: Point) -> list[str]:
     return [
         "full" if point.n_frozen is None else str(point.n_frozen),
         str(point.trained_layers),
-        text.score(point.mean),
-        text.score_interval(point.ci),
-        text.score_interval(point.ci_dev),
-        text.difference(point.difference),
-        text.difference_interval(point.difference_ci),
-        text.share(point.ratio),
-        text.share_interval(point.ratio_ci),
-        text.share(point.ratio_above_chance),
-        text.count(point.trained_parameters),
-        text.seconds(point.seconds),
+        numbers.score(point.mean),
+        numbers.score_interval(point.ci),
+        numbers.score_interval(point.ci_dev),
+        numbers.difference(point.difference),
+        numbers.difference_interval(point.difference_ci),
+        numbers.share(point.ratio),
+        numbers.share_interval(point.ratio_ci),
+        numbers.share(point.ratio_above_chance),
+        numbers.count(point.trained_parameters),
+        numbers.seconds(point.seconds),
         str(len(point.seeds)),
         str(point.n_failed),
-        text.score(point.mean_without_failed),
-        " ".join(map(text.score, point.scores)) or "–",
+        numbers.score(point.mean_without_failed),
+        " ".join(map(numbers.score, point.scores)) or "–",
     ]
 
 
@@ -113,7 +113,7 @@ def test_names_and_warnings_are_shown_as_they_are(name: str) -> None:
     tags = set(re.findall(r"</?([a-zA-Z]+)", drawn))
     assert tags <= {"h", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     shown = html.unescape(re.sub(r"<[^>]*>", "", drawn))
-    assert text.one_line(name, 60) + " on " + text.one_line(name, 60) in shown
+    assert numbers.one_line(name, 60) + " on " + numbers.one_line(name, 60) in shown
     assert len(re.findall(r"<h1>", drawn)) == 1
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from frostline.analysis import VIEWS, Chapter, Interval, series
-from frostline.report import wording
+from frostline.report.wording import curve_words
 from frostline.report.formats.html import REFRESH_SECONDS, page
 
 from .chapters import make_chapter
@@ -87,8 +87,8 @@ def shown(chapter: Chapter) -> Page:
 
 
 def test_the_answer_and_the_decision_stand_first(chapter: Chapter, shown: Page) -> None:
-    assert wording.answer(chapter.curve) in shown.text
-    assert shown.text.index(wording.answer(chapter.curve)) < shown.text.index("Operating points")
+    assert curve_words.answer(chapter.curve) in shown.text
+    assert shown.text.index(curve_words.answer(chapter.curve)) < shown.text.index("Operating points")
 
 
 def test_every_number_of_the_curve_is_that_of_its_record(chapter: Chapter, shown: Page) -> None:

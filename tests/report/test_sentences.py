@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, DepthShare
-from frostline.report import wording
+from frostline.report.wording import curve_words
 
 from .curves import make_curve
 
@@ -13,7 +13,7 @@ def first_scale(curve: Curve, scale: str) -> Curve:
 
 
 def test_the_answer_says_what_is_kept_and_what_is_saved() -> None:
-    assert wording.answer(make_curve()) == (
+    assert curve_words.answer(make_curve()) == (
         "Training the last 2 of 6 layers keeps 95.9% [93.6, 98.3] of the full score"
         " (accuracy 0.749 against 0.781, chance 0.500) with 16% of the parameters, 13% of the time and"
         " 41% of the memory."
@@ -24,12 +24,12 @@ def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
     curve = make_curve()
     asked = curve.operating_points[0].replace(n_frozen=3, trained_layers=3)
     moved = curve.replace(operating_points=(asked,))
-    assert wording.answer(moved).startswith("Training the last 3 of 6 layers keeps 98.1%")
-    assert "0.766 against 0.781" in wording.answer(moved)
+    assert curve_words.answer(moved).startswith("Training the last 3 of 6 layers keeps 98.1%")
+    assert "0.766 against 0.781" in curve_words.answer(moved)
 
 
 def test_above_chance_is_another_scale_with_no_interval() -> None:
-    said = wording.answer(first_scale(make_curve(), "ratio_above_chance"))
+    said = curve_words.answer(first_scale(make_curve(), "ratio_above_chance"))
     assert said.startswith("Training the last 3 of 6 layers keeps 94.7% of the full score above chance (accuracy")
 
 
@@ -43,11 +43,11 @@ def test_above_chance_is_another_scale_with_no_interval() -> None:
     ],
 )
 def test_what_trains(trained: int, words: str) -> None:
-    assert wording.what_trains(trained, 6) == words
+    assert curve_words.what_trains(trained, 6) == words
 
 
 def test_no_depth_keeps_it() -> None:
-    said = wording.answer(make_curve({None: (0.9, 0.9, 0.9), 3: (0.7, 0.7, 0.7), 6: (0.6, 0.6, 0.6)}))
+    said = curve_words.answer(make_curve({None: (0.9, 0.9, 0.9), 3: (0.7, 0.7, 0.7), 6: (0.6, 0.6, 0.6)}))
     assert said == (
         "No depth tried keeps 90% of the full score; the closest, training the last 3 of 6 layers,"
         " keeps 77.8% [77.8, 77.8] (accuracy 0.700 against 0.900, chance 0.500)."
@@ -55,41 +55,41 @@ def test_no_depth_keeps_it() -> None:
 
 
 def test_no_depth_finished() -> None:
-    said = wording.answer(make_curve({None: (0.9, 0.9, 0.9), 3: ()}))
+    said = curve_words.answer(make_curve({None: (0.9, 0.9, 0.9), 3: ()}))
     assert said == "No depth tried keeps 90% of the full score, accuracy 0.900 (chance 0.500)."
 
 
 def test_a_null_scale_gives_its_reason() -> None:
     curve = make_curve({None: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=0.0)
-    assert wording.answer(curve) == (
+    assert curve_words.answer(curve) == (
         "90% of the full score means nothing here: the full model's accuracy, −0.100, is not above 0."
     )
     above = first_scale(make_curve({None: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}), "ratio_above_chance")
-    assert wording.answer(above) == (
+    assert curve_words.answer(above) == (
         "90% of the full score above chance means nothing here:"
         " the full model's accuracy, 0.500, is not above chance (0.500)."
     )
 
 
 def test_too_few_seeds_for_an_interval() -> None:
-    said = wording.answer(make_curve({None: (0.78, 0.79), 3: (0.77, 0.76), 6: (0.6, 0.6)}))
+    said = curve_words.answer(make_curve({None: (0.78, 0.79), 3: (0.77, 0.76), 6: (0.6, 0.6)}))
     assert "keeps 97.5% (2 seeds, no interval) of the full score" in said
 
 
 def test_no_full_run_and_nothing_to_compare() -> None:
-    assert wording.answer(make_curve({None: (), 3: (0.7, 0.7)})).startswith("No run of the full model finished")
+    assert curve_words.answer(make_curve({None: (), 3: (0.7, 0.7)})).startswith("No run of the full model finished")
     alone = "The full model scores accuracy 0.700 (chance 0.500); no depth was compared with it."
-    assert wording.answer(make_curve({None: (0.7, 0.7)})) == alone
-    assert wording.answer(make_curve(keeps=())).endswith("no depth was compared with it.")
+    assert curve_words.answer(make_curve({None: (0.7, 0.7)})) == alone
+    assert curve_words.answer(make_curve(keeps=())).endswith("no depth was compared with it.")
 
 
 def test_unknown_times_are_left_out() -> None:
     curve = make_curve()
     timeless = curve.replace(full=curve.full.replace(seconds=None, peak_bytes=None))
-    assert wording.answer(timeless).endswith("with 16% of the parameters.")
+    assert curve_words.answer(timeless).endswith("with 16% of the parameters.")
 
 
 def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:
     shares = tuple(DepthShare(n_frozen=n, share=share) for n, share in ((None, 0.08), (2, 0.0), (3, 0.92)))
-    assert wording.distribution(shares) == "full: 8%, 3: 92%"
-    assert wording.distribution(()) == "–"
+    assert curve_words.distribution(shares) == "full: 8%, 3: 92%"
+    assert curve_words.distribution(()) == "–"

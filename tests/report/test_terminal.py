@@ -11,7 +11,7 @@ from rich.console import Console
 
 from frostline.analysis import Curve, Point
 from frostline.records.parameters import Census, DepthCount
-from frostline.report import text
+from frostline.report import numbers
 from frostline.report.charts.text import chart_lines
 from frostline.report.terminal import print_curve, print_layers, print_tasks
 
@@ -48,22 +48,22 @@ def score_cells(point: Point) -> list[str]:
     return [
         "full" if point.n_frozen is None else str(point.n_frozen),
         str(point.trained_layers),
-        text.score(point.mean),
-        text.score_interval(point.ci),
-        text.score_interval(point.ci_dev),
-        text.count(point.trained_parameters),
-        text.seconds(point.seconds),
+        numbers.score(point.mean),
+        numbers.score_interval(point.ci),
+        numbers.score_interval(point.ci_dev),
+        numbers.count(point.trained_parameters),
+        numbers.seconds(point.seconds),
     ]
 
 
 def against_cells(point: Point) -> list[str]:
     return [
         "full" if point.n_frozen is None else str(point.n_frozen),
-        text.difference(point.difference),
-        text.difference_interval(point.difference_ci),
-        text.share(point.ratio),
-        text.share_interval(point.ratio_ci),
-        text.share(point.ratio_above_chance),
+        numbers.difference(point.difference),
+        numbers.difference_interval(point.difference_ci),
+        numbers.share(point.ratio),
+        numbers.share_interval(point.ratio_ci),
+        numbers.share(point.ratio_above_chance),
         str(len(point.seeds)),
         str(point.n_failed),
     ]
@@ -118,7 +118,7 @@ def test_any_curve_fits_and_loses_no_score(curve: Curve) -> None:
     page = shown(curve)
     assert all(cell_len(line) <= 80 for line in page.splitlines())
     for point in (curve.full, *curve.points):
-        assert text.score(point.mean) in page
+        assert numbers.score(point.mean) in page
 
 
 def test_a_narrow_terminal_folds_numbers_and_loses_no_digit() -> None:

@@ -1,6 +1,5 @@
-"""Finished runs → the curve, its operating points, their uncertainty and what to beware of, as records."""
+"""Finished runs → curves, comparisons, operating points with their uncertainty, and warnings, as records."""
 
-from frostline.analysis.chapters import Chapter, ComparisonChapter, Provenance, RunLine, told_apart
 from frostline.analysis.comparisons import (
     Comparison,
     ProbePoint,
@@ -12,6 +11,7 @@ from frostline.analysis.comparisons import (
 )
 from frostline.analysis.curves import build_curve
 from frostline.analysis.points import Replicates, dev_variance, row_variance
+from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.records import (
     Answer,
     Curve,
@@ -22,23 +22,22 @@ from frostline.analysis.records import (
     OperatingPoint,
     OtherMetric,
     Point,
+    Replicated,
     RunCounts,
     TriedRate,
 )
-from frostline.analysis.sizes import Grid, SizedCurve, build_grid
+from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
 __all__ = [
     "VIEWS",
     "Answer",
-    "Chapter",
     "Comparison",
-    "ComparisonChapter",
     "Curve",
     "CurveCost",
     "DepthShare",
+    "Equal",
     "Finding",
-    "Grid",
     "Interval",
     "Mark",
     "OperatingPoint",
@@ -46,22 +45,23 @@ __all__ = [
     "Point",
     "ProbePoint",
     "Provenance",
+    "Replicated",
     "Replicates",
     "RunCounts",
     "RunLine",
     "Series",
     "SizedCurve",
+    "Sizes",
     "StrategyPoint",
     "TriedFor",
     "TriedRate",
     "View",
     "build_comparison",
     "build_curve",
-    "build_grid",
+    "build_sizes",
     "dev_variance",
     "is_on_front",
     "probe_points",
     "row_variance",
     "series",
-    "told_apart",
 ]

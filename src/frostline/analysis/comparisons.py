@@ -1,4 +1,4 @@
-"""Finished runs of several strategies → a comparison: quality against cost, under one protocol."""
+"""Finished runs of several strategies → a comparison of quality and cost under one protocol."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frostline import stats
-from frostline.analysis.points import Replicates, make_frame, make_point
-from frostline.analysis.records import CurveCost, Interval, Point, RunCounts
-from frostline.records.requests import CurveSpec
+from frostline.analysis.points import Replicates, make_frame, replicated
+from frostline.analysis.records import CurveCost, Interval, Replicated, RunCounts
+from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
 from frostline.records.specs import Protocol
 
 _NUMBER_BYTES = 4
-"""of a weight, fp32"""
+"""size of one fp32 weight"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrategyPoint(Point):
-    """The replicates of one strategy."""
+class StrategyPoint(Replicated):
+    """The runs of one strategy."""
 
+    n_frozen: int | None
+    """layers frozen from the bottom; None: the strategy is not a depth"""
     name: str
-    """the strategy, as the user wrote it"""
+    """the strategy as the user wrote it"""
     stored_bytes: int | None
-    """what each further task adds to store: all that trained, fp32; None when every run crashed"""
+    """disk space per additional task: all trained parameters in fp32; None if every run crashed"""
     is_pareto: bool
-    """no other strategy scores as high in less time, or higher in the same"""
+    """no other strategy scores as high in less time, or higher in the same time"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,64 +36,64 @@ class TriedFor(Record):
     """One run that chose a rate."""
 
     name: str
-    """the strategy it was chosen for, as the user wrote it; `full` where one rate is chosen for all"""
+    """the strategy that needs the rate, as the user wrote it; `full` if one rate is chosen for all"""
     learning_rate: float
     """the rate"""
     score: float | None
-    """its score on the rows that choose: held out of train (`tuned`) or dev (`paper`); None when the run crashed"""
+    """its score on the rows that decide: held out of train (`tuned`) or dev (`paper`); None if the run crashed"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbePoint(Record):
-    """The score of a linear fit to what one layer puts out."""
+    """The score of a linear probe: a linear fit to the outputs of one layer."""
 
     depth: int
-    """layers below (0: the embeddings)"""
+    """layers below the probe (0: embeddings only)"""
     mean: float
     """mean score over the seeds, which draw the held-out rows"""
     ci: Interval | None
-    """95% interval of the mean (Student's t); None below three seeds or where all are alike"""
+    """95% interval of the mean (Student's t); None below three seeds"""
     scores: tuple[float, ...]
-    """one a seed"""
+    """one score per seed"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Record):
-    """What each strategy reaches, and what it costs."""
+    """The quality and cost of each strategy."""
 
     model: str
     """the pretrained model"""
     task: str
     """the task"""
     metric: str
-    """what a score is"""
+    """name of the metric that gives the score"""
     chance: float
     """best score of a constant prediction on dev"""
     n_layers: int
-    """layers of the model"""
+    """number of layers of the model"""
     protocol: Protocol
-    """how rates were chosen"""
+    """how learning rates were chosen"""
     line_search: tuple[TriedFor, ...]
-    """every rate that was tried; empty when one was given"""
+    """every learning rate that was tried; empty if a rate was given"""
     strategies: tuple[StrategyPoint, ...]
-    """in the order asked for"""
+    """in the order of the request"""
     probes: tuple[ProbePoint, ...]
-    """of `features`, the score at every layer; empty where it was not among them"""
+    """the score of `features` at every layer; empty without that strategy"""
     cost: CurveCost
-    """time and space"""
+    """time and disk use"""
     runs: RunCounts
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
-    """what a careful reader should know"""
+    """what the reader should know about data, model and statistics"""
 
     def strategy(self, name: str) -> StrategyPoint | None:
-        """The strategy that the user wrote so."""
+        """The strategy with this name; None if there is none."""
         return next((point for point in self.strategies if point.name == name), None)
 
 
 def build_comparison(
     *,
-    request: CurveSpec,
+    request: StudyRequest,
     groups: Mapping[str, Replicates],
     n_trained: Mapping[str, int],
     n_frozen: Mapping[str, int | None],
@@ -99,20 +101,20 @@ def build_comparison(
     cost: CurveCost,
     runs: RunCounts,
 ) -> Comparison:
-    """The comparison of finished runs, by the strategies' names; a FrostlineError where none finished.
+    """The comparison of finished runs; a FrostlineError if none finished. Mappings are keyed by strategy name.
 
     Args:
-        request: what was asked.
+        request: the request.
         groups: the runs of each strategy.
-        n_trained: in how many layers each trains something.
-        n_frozen: how many layers each freezes from the bottom, where it is a depth.
-        line_search: what was tried to choose rates.
-        cost: what it took.
-        runs: how the runs came to be.
+        n_trained: in how many layers each strategy trains something.
+        n_frozen: how many layers each strategy freezes from the bottom; None if it is not a depth.
+        line_search: the learning rates that were tried.
+        cost: time and disk use.
+        runs: how many runs were done, reused, crashed.
     """
     full = groups.get("full")
     frame = make_frame(request.protocol, groups, full)
-    points = {name: make_point(n_frozen[name], group, frame) for name, group in groups.items()}
+    points = {name: replicated(n_frozen[name], group, frame) for name, group in groups.items()}
     comparison = Comparison(
         model=request.model,
         task=request.task.name,
@@ -131,12 +133,12 @@ def build_comparison(
         warnings=(),
     )
     missing = {name: group.missing_seeds() for name, group in groups.items()}
-    notices = [notice for group in groups.values() for result in group.finished() for notice in result.notices]
-    return comparison.replace(warnings=tuple(dict.fromkeys([*_cautions(comparison, missing), *notices])))
+    of_data = [line for group in groups.values() for result in group.finished() for line in result.notices]
+    return comparison.replace(warnings=tuple(dict.fromkeys([*_warnings(comparison, missing), *of_data])))
 
 
 def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:
-    """The score at every layer, of those results that are fits to features."""
+    """The score at every layer, from the results that have probes."""
     scores: dict[int, list[float]] = {}
     for result in results:
         for probe in result.probes:
@@ -147,7 +149,7 @@ def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:
     )
 
 
-def _strategy_point(name: str, point: Point, others: Iterable[Point]) -> StrategyPoint:
+def _strategy_point(name: str, point: Replicated, others: Iterable[Replicated]) -> StrategyPoint:
     n_stored = point.trained_parameters
     return StrategyPoint(
         **vars(point),
@@ -157,8 +159,8 @@ def _strategy_point(name: str, point: Point, others: Iterable[Point]) -> Strateg
     )
 
 
-def is_on_front(point: Point, others: Iterable[Point]) -> bool:
-    """Whether no other scores as high in less time, or higher in the same."""
+def is_on_front(point: Replicated, others: Iterable[Replicated]) -> bool:
+    """Whether no other point scores as high in less time, or higher in the same time."""
     if point.mean is None or point.seconds is None:
         return False
     return not any(
@@ -171,7 +173,7 @@ def is_on_front(point: Point, others: Iterable[Point]) -> bool:
     )
 
 
-def _cautions(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+def _warnings(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
     for point in comparison.strategies:
         if seeds := missing[point.name]:
             listed = ", ".join(map(str, seeds))
@@ -181,25 +183,25 @@ def _cautions(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) ->
         if point.n_failed:
             runs = f"{point.n_failed} of {len(point.scores)} runs"
             yield f"{point.name}: {runs} ended at or below chance ({comparison.chance:.4g})"
-    yield from _of_nulls(comparison)
-    yield from _of_rates(comparison)
+    yield from _missing_ratios(comparison)
+    yield from _rate_warnings(comparison)
     if comparison.cost.prefix_seconds:
         yield (
-            "times leave out what is computed of frozen layers, once for all runs: "
-            f"{comparison.cost.prefix_seconds:.2g} s in all"
+            "times do not include computing the frozen layers, which is done once for all runs: "
+            f"{comparison.cost.prefix_seconds:.2g} s in total"
         )
     if any(0 < len(point.seeds) < stats.MIN_SEEDS for point in comparison.strategies):
-        yield f"fewer than {stats.MIN_SEEDS} seeds, hence no intervals"
+        yield f"fewer than {stats.MIN_SEEDS} seeds, so there are no intervals"
     yield "intervals are pointwise: each holds on its own; with many strategies the best is partly lucky"
 
 
-def _of_nulls(comparison: Comparison) -> Iterator[str]:
-    """Why numbers that are held against the full model are not given."""
+def _missing_ratios(comparison: Comparison) -> Iterator[str]:
+    """Why differences and ratios to the full model are missing."""
     full = comparison.strategy("full")
     if full is None:
-        yield "differences and ratios are not given: full is not among the strategies"
+        yield "differences and ratios are not given: `full` is not among the strategies"
     elif full.mean is None:
-        yield "differences and ratios are not given: no run of full finished"
+        yield "differences and ratios are not given: no run of `full` finished"
     else:
         said = f"the full model's mean {comparison.metric} is {full.mean:.4g}"
         if full.ratio is None:
@@ -208,19 +210,18 @@ def _of_nulls(comparison: Comparison) -> Iterator[str]:
             yield f"ratio_above_chance is not given: {said}, not above chance ({comparison.chance:.4g})"
 
 
-def _of_rates(comparison: Comparison) -> Iterator[str]:
-    """What the choice of rates does to the strategies."""
+def _rate_warnings(comparison: Comparison) -> Iterator[str]:
+    """How the choice of rates may affect strategies."""
     if comparison.protocol == "paper" or not comparison.line_search:
         others = [point.name for point in comparison.strategies if point.name != "full" and point.learning_rate]
         if others:
             whose = "the full model's rate" if comparison.line_search else "one rate that was given"
             yield (
-                f"{', '.join(others)} trained at {whose}; updates, biases, adapters and heads want far larger ones "
-                "than a whole model, so that they may be shown below what they can do; --protocol tuned without --lr "
-                "gives each its own"
+                f"{', '.join(others)} trained at {whose}; LoRA, biases, adapters and heads need far higher rates than "
+                "a whole model, so their scores may be too low; --protocol tuned without --lr chooses a rate for each"
             )
     for point in comparison.strategies:
         tried = [one.learning_rate for one in comparison.line_search if one.name == point.name]
         if len(tried) > 1 and point.learning_rate == max(tried):
             rate = f"{point.learning_rate:g}"
-            yield f"{point.name}: its rate {rate} is the highest that was tried; a higher one may be better"
+            yield f"{point.name}: its rate {rate} is the highest that was tried; a higher rate may be better"

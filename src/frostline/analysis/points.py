@@ -1,6 +1,7 @@
-"""Runs that differ in nothing but the seed → one point: mean, intervals, comparison with the full model.
+"""Runs that differ only in the seed → one point: mean, intervals, comparison with the full model.
 
-Every number a report shows of them is computed here. Knows nothing of how runs are made or kept.
+Every number that a report shows about these runs is computed here. This module does not know how runs are made or
+stored.
 """
 
 from __future__ import annotations
@@ -15,26 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline import stats
-from frostline.analysis.records import Interval, OtherMetric, Point
+from frostline.analysis.records import Interval, OtherMetric, Replicated
 from frostline.errors import FrostlineError
 from frostline.kinds.metrics import metric_named
+from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol, RunSpec, Scale
 
 _MOST_ROWS_AT_ONCE = 20_000
-"""dev rows up to which all resamples are held in memory"""
+"""up to this many dev rows, all resamples are held in memory at once"""
 RESAMPLING_SEED = 1911_03090
-"""Every resampling starts from here, so the same runs give the same record."""
+"""Seed of every resampling, so that the same runs give the same record."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replicates:
-    """The runs asked for at one depth, alike in all but the seed, and those of them that finished."""
+    """The runs of one depth or strategy, which differ only in the seed, and the results of those that finished."""
 
     specs: Sequence[RunSpec]
-    """what was asked, one a seed"""
+    """one spec per seed"""
     results: Sequence[RunResult]
-    """what finished, in any order"""
+    """results in any order"""
 
     def finished(self) -> tuple[RunResult, ...]:
         """The results in the order of the specs."""
@@ -49,17 +51,17 @@ class Replicates:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What every point of one curve is measured against."""
+    """What all points of one curve or comparison are compared with."""
 
     metric: str
     chance: float
     n_layers: int
     full: Mapping[int, float]
-    """the full model's scores by seed"""
+    """scores of the full model by seed"""
 
     @property
     def full_mean(self) -> float | None:
-        """The full model's mean score; None where it has no run."""
+        """Mean score of the full model; None if it has no run."""
         return stats.mean(list(self.full.values())) if self.full else None
 
     def base(self, scale: Scale) -> float:
@@ -68,13 +70,13 @@ class Frame:
 
 
 def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Replicates | None) -> Frame:
-    """What groups of runs, by what they are called, are measured against; a FrostlineError where they do not fit."""
+    """What these groups of runs, given by name, are compared with; a FrostlineError if they do not belong together."""
     for name, group in groups.items():
         _check_alike(name, group)
     _check_comparable(protocol, [group.specs[0] for group in groups.values()])
     results = [result for group in groups.values() for result in group.finished()]
     if not results:
-        raise FrostlineError("every run crashed, so there is nothing to draw; see the errors of the runs")
+        raise FrostlineError("every run crashed, so there is no result; see the errors of the runs")
     _check_same_data(results)
     metric = results[0].spec.task.metric
     if metric is None:
@@ -84,7 +86,7 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
 
 
 def _check_alike(what: str, group: Replicates) -> None:
-    """Refuse replicates that are not replicates: a mean never mixes specs that differ in anything but the seed."""
+    """Refuse runs that are not replicates: a mean never mixes specs that differ in more than the seed."""
     if len({spec.replace(seed=0).key for spec in group.specs}) != 1:
         raise FrostlineError(f"the runs of {what} differ in more than the seed, or there are none; they have no mean")
     if len({spec.seed for spec in group.specs}) != len(group.specs):
@@ -96,8 +98,8 @@ def _check_alike(what: str, group: Replicates) -> None:
 
 
 def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
-    """Refuse to compare runs that differ in more than what trains (and, tuned, in the rate)."""
-    descending = [spec for spec in specs if spec.learning_rate]  # a fit in one go has no rate
+    """Refuse to compare runs that differ in more than what trains (and, in protocol tuned, the learning rate)."""
+    descending = [spec for spec in specs if spec.learning_rate]  # a closed-form fit has no rate
     alike = [spec.replace(seed=0, strategy="full", is_cached=False, cache_dtype="fp32") for spec in descending or specs]
     if protocol == "tuned":
         alike = [spec.replace(learning_rate=0.0) for spec in alike]
@@ -111,8 +113,20 @@ def _check_same_data(results: Sequence[RunResult]) -> None:
         raise FrostlineError("the runs were not scored on the same dev rows of the same task; they cannot be compared")
 
 
-def make_point(n_frozen: int | None, group: Replicates, frame: Frame) -> Point:
-    """The point of some replicates."""
+def depth_of(result: RunResult) -> Depth | None:
+    """The depth of a run; None if its strategy is not a depth."""
+    if result.plan.n_frozen is None and result.spec.strategy == "full":
+        return FULL
+    return result.plan.n_frozen
+
+
+def trained_above(depth: Depth, n_layers: int) -> int:
+    """How many layers train above a depth."""
+    return n_layers if depth is FULL else n_layers - depth
+
+
+def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Replicated:
+    """Scores and costs of some replicates."""
     results = group.finished()
     scores = [result.score for result in results]
     succeeded = [score for score in scores if stats.is_above(score, frame.chance)]
@@ -120,9 +134,9 @@ def make_point(n_frozen: int | None, group: Replicates, frame: Frame) -> Point:
     pairs = [(result.score, frame.full[result.spec.seed]) for result in results if result.spec.seed in frame.full]
     own, others = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     ratio = _share(mean, frame.full_mean, frame.base("ratio"))
-    return Point(
+    return Replicated(
         n_frozen=n_frozen,
-        trained_layers=frame.n_layers - (n_frozen or 0),
+        trained_layers=trained_above(FULL if n_frozen is None else n_frozen, frame.n_layers),
         mean=mean,
         std=stats.std(scores),
         ci=stats.t_interval(scores),
@@ -156,14 +170,14 @@ def _largest(values: Sequence[int | None]) -> int | None:
 
 
 def _share(mean: float | None, full_mean: float | None, base: float) -> float | None:
-    """What a mean has above a base, as a share of what the full model has; None where that is nothing."""
+    """The mean above a base as a share of the full mean above it; None if the full mean is not above the base."""
     if mean is None or full_mean is None or not stats.is_above(full_mean, base):
         return None
     return (mean - base) / (full_mean - base)
 
 
 def _ratio_interval(own: Sequence[float], others: Sequence[float]) -> Interval | None:
-    # Where runs crashed, the pairs are fewer than the runs the ratio is of, and may be worse.
+    # If runs crashed, there are fewer pairs than runs, and the mean of the paired full runs may not be above 0.
     return stats.ratio_interval(own, others) if others and stats.is_above(stats.mean(others), 0.0) else None
 
 
@@ -181,13 +195,13 @@ def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | 
 
 
 def dev_variance(metric_name: str, results: Sequence[RunResult]) -> float:
-    """The variance of the results' mean score over resampled dev rows."""
+    """The variance of the mean score of these results over resampled dev rows."""
     outputs = [result.predictions.outputs.array() for result in results]
     return row_variance(metric_name, results[0].predictions.labels.array(), outputs)
 
 
 def row_variance(metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
-    """The variance over resampled rows of the mean score of several models' outputs."""
+    """The variance over resampled rows of the mean score of several models, given their outputs."""
     metric = metric_named(metric_name)
     answers = [metric.checked_answers(labels, one) for one in outputs]
     if metric.of_tables is not None and len(labels) <= _MOST_ROWS_AT_ONCE:
@@ -203,7 +217,7 @@ def row_variance(metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArr
 def _row_variance_of_classes(
     of_tables: Callable[[NDArray[Any]], NDArray[Any]], labels: NDArray[Any], answers: Sequence[NDArray[Any]]
 ) -> float:
-    """The same, all resamples at once: each is a table of how often a class was taken for another."""
+    """The same for all resamples at once: each resample is a confusion matrix."""
     n_classes = int(max(labels.max(), *(answer.max() for answer in answers))) + 1
     counts = _resampled_counts(len(labels))
     cells = np.eye(n_classes**2, dtype=np.float32)

@@ -1,6 +1,6 @@
-"""The curve, its operating points and their uncertainty, as records: every number a report shows.
+"""The curve, its operating points and their uncertainty, as records: every number that a report shows.
 
-`curves` beside this file computes them. Knows nothing of models, files or formats.
+The module `curves` computes them. This module does not know models, files or formats.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline.errors import UsageError, check_choice
+from frostline.records.depth import FULL, Depth
 from frostline.records.serial import Record
 from frostline.records.specs import SCALES, Protocol, Scale
 
@@ -24,19 +25,19 @@ class OtherMetric(Record):
     mean: float
     """mean over the seeds"""
     scores: tuple[float, ...]
-    """one a seed, in the order of `seeds`"""
+    """one score per seed, in the order of `seeds`"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point(Record):
-    """The replicates of one spec: the full model, or one depth."""
+class Replicated(Record):
+    """Scores and costs of runs that differ only in the seed."""
 
-    n_frozen: int | None
-    """layers frozen from the bottom, embeddings included; None: nothing is frozen"""
+    n_frozen: Depth | None
+    """layers frozen from the bottom, embeddings included; FULL: nothing is frozen; None: not a depth"""
     trained_layers: int
-    """layers that train"""
+    """number of layers that train"""
     mean: float | None
-    """mean score over the seeds; None when every run crashed"""
+    """mean score over the seeds; None if every run crashed"""
     std: float | None
     """standard deviation over the seeds (n − 1); None below two"""
     ci: Interval | None
@@ -44,7 +45,7 @@ class Point(Record):
     ci_dev: Interval | None
     """95% interval of the mean: new seeds and new dev examples; None below three seeds"""
     seeds: tuple[int, ...]
-    """replicates that finished"""
+    """seeds of the runs that finished"""
     scores: tuple[float, ...]
     """their scores, in the same order"""
     train_scores: tuple[float, ...]
@@ -58,33 +59,41 @@ class Point(Record):
     difference_ci: Interval | None
     """95% interval of the difference, paired by seed (Student's t); None below three pairs"""
     ratio: float | None
-    """mean / full mean; None where the full mean is not above 0"""
+    """mean / full mean; None if the full mean is not above 0"""
     ratio_ci: Interval | None
-    """95% interval of the ratio, paired by seed (Fieller); None below three pairs or where it has no bounds"""
+    """95% interval of the ratio, paired by seed (Fieller); None below three pairs or if it is unbounded"""
     ratio_above_chance: float | None
-    """(mean − chance) / (full mean − chance); None where the full mean is not above chance"""
+    """(mean − chance) / (full mean − chance); None if the full mean is not above chance"""
     learning_rate: float | None
-    """the rate used; None: fitted without one"""
+    """learning rate; None: fitted in closed form, without one"""
     trained_parameters: int | None
-    """parameters that trained; None when every run crashed"""
+    """number of parameters that trained; None if every run crashed"""
     seconds: float | None
-    """mean time of training and evaluating one run, the prefix apart"""
+    """mean time to train and evaluate one run, without the prefix"""
     peak_bytes: int | None
     """largest peak private memory of its runs"""
     n_failed: int
     """runs that ended at or below chance"""
     mean_without_failed: float | None
-    """mean score of the others; None when all failed"""
+    """mean score of the other runs; None if all failed"""
     expected_best: tuple[float, ...]
     """expected best score of 1, 2, … of its runs, on this dev set"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Replicated):
+    """The runs of one depth, or of the full model."""
+
+    n_frozen: Depth
+    """layers frozen from the bottom, embeddings included; FULL: nothing is frozen"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DepthShare(Record):
     """How often one depth was the operating point."""
 
-    n_frozen: int | None
-    """the depth; None: only the full model keeps the share"""
+    n_frozen: Depth
+    """the depth; FULL: no depth keeps the share"""
     share: float
     """share of the resampled curves"""
 
@@ -96,25 +105,25 @@ class OperatingPoint(Record):
     keep: float
     """the share asked for"""
     scale: Scale
-    """what it is a share of"""
-    n_frozen: int | None
-    """most layers frozen while keeping it; None: no depth does, or the scale means nothing here"""
+    """what the share is taken of"""
+    n_frozen: Depth
+    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
     trained_layers: int | None
-    """layers left to train; None where the scale means nothing here"""
+    """layers left to train; None if the scale is undefined: the full model is not above its zero"""
     distribution: tuple[DepthShare, ...]
     """where it falls when the seeds are resampled; shares sum to 1"""
-    plausible: tuple[int | None, ...]
-    """depths that are not ruled out (95%), None (only the full model) first; empty below three seeds"""
+    plausible: tuple[Depth, ...]
+    """depths that are not ruled out (95%), FULL first; empty below three seeds"""
     is_monotone: bool
     """no shallower cut falls short of the share"""
 
     @classmethod
-    def of_nothing(cls, keep: float, scale: Scale) -> OperatingPoint:
-        """That on a scale which means nothing here."""
+    def undefined(cls, keep: float, scale: Scale) -> OperatingPoint:
+        """The operating point on a scale that is undefined here."""
         return cls(
             keep=keep,
             scale=scale,
-            n_frozen=None,
+            n_frozen=FULL,
             trained_layers=None,
             distribution=(),
             plausible=(),
@@ -129,94 +138,99 @@ class TriedRate(Record):
     learning_rate: float
     """the rate"""
     score: float | None
-    """its dev score; None when the run crashed"""
+    """its dev score; None if the run crashed"""
     share: float = 1.0
-    """of the run's steps that were done when it was scored: in a race those that fall behind are left"""
+    """share of the steps that were done when it was scored; in a race, weak rates stop early"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveCost(Record):
-    """What a curve took."""
+    """Time and disk use of a curve."""
 
     wall_seconds: float | None
-    """this call, from start to end"""
+    """wall time of this call"""
     prefix_seconds: float
-    """computing what the frozen layers put out, summed over the curve's runs"""
+    """time to compute frozen-layer outputs, summed over all runs"""
     train_seconds: float
-    """training and evaluating, summed over the curve's runs"""
+    """time to train and evaluate, summed over all runs"""
     cache_bytes: int
-    """largest prefix states read by one of its runs"""
+    """size of the largest prefix states that one run read"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCounts(Record):
-    """How the curve's runs came to be."""
+    """How many runs were done, reused and crashed."""
 
     done: int
-    """run in this call"""
+    """runs of this call"""
     reused: int
-    """found in the store"""
+    """runs found in the store"""
     crashed: int
-    """raised or died in this call"""
+    """runs of this call that raised an error or died"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Record):
-    """What a search found."""
+    """The answer of a search."""
 
     keep: float
     """the share asked for"""
     scale: Scale
-    """what it is a share of"""
-    n_frozen: int | None
-    """most layers frozen while keeping it; None: no depth does, or the scale means nothing here"""
+    """what the share is taken of"""
+    n_frozen: Depth
+    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
     trained_layers: int | None
-    """layers left to train; None where the scale means nothing here"""
+    """layers left to train; None if the scale is undefined: the full model is not above its zero"""
     confidence: float
-    """how sure it was to be"""
+    """confidence that was asked for"""
     decision: Literal["decided", "open"]
-    """as sure as that, or the best estimate so far"""
+    """decided: that confidence was reached; open: the best estimate so far"""
     stopped_because: str
     """why the search ended"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Record):
-    """Scores against frozen layers, and what follows from them."""
+    """Scores against frozen layers, and the operating points."""
 
     model: str
     """the pretrained model"""
     task: str
     """the task"""
     metric: str
-    """what a score is"""
+    """name of the metric that gives the score"""
     chance: float
     """best score of a constant prediction on dev"""
     n_layers: int
-    """layers of the model"""
+    """number of layers of the model"""
     protocol: Protocol
-    """how rates were chosen"""
+    """how learning rates were chosen"""
     learning_rate: float
-    """rate of the full model"""
+    """learning rate of the full model"""
     line_search: tuple[TriedRate, ...]
-    """what the line search tried; empty when a rate was given"""
+    """learning rates that were tried; empty if a rate was given"""
     full: Point
-    """nothing frozen"""
+    """the full model"""
     points: tuple[Point, ...]
-    """one a depth, ascending"""
+    """one point per depth, ascending"""
     operating_points: tuple[OperatingPoint, ...]
     """one for each share and scale"""
     is_monotone: bool
-    """for no operating point does a shallower cut fall short"""
+    """for every operating point, all shallower cuts keep the share too"""
     cost: CurveCost
-    """time and space"""
+    """time and disk use"""
     runs: RunCounts
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
-    """what a careful reader should know"""
+    """what the reader should know about data, model and statistics"""
+
+    @property
+    def search(self) -> Finding | None:
+        """The search that made this curve; None if all depths were asked for."""
+        return None
 
     def operating_point(self, keep: float, scale: Scale | None = None) -> OperatingPoint:
-        """The operating point for a share that was asked for; without a scale, on the one that was asked for."""
+        """The operating point for a share; by default on the scale of the request."""
         if scale is not None:
             check_choice("scale", scale, SCALES)
         for point in self.operating_points:
@@ -230,11 +244,16 @@ class Curve(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Curve):
-    """The answer of a search, and the curve as far as it was run."""
+    """The answer of a search, and the part of the curve that was run."""
 
     answer: Answer
-    """what was found"""
+    """the answer"""
     runs_spent: float
-    """what the search took, in full runs by the cost model"""
+    """cost of the search, in full runs by the cost model"""
     runs_of_full_curve: float
-    """what the whole curve takes"""
+    """cost of the whole curve, in full runs by the cost model"""
+
+    @property
+    def search(self) -> Finding | None:
+        """The search itself."""
+        return self

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from frostline.analysis.chapters import Chapter
 from frostline.analysis.records import Curve
 from frostline.records.serial import Record
+
+Equal = Literal["epochs", "steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedCurve(Record):
-    """The curve at one size."""
+    """The curve at one training size."""
 
     train_size: int
-    """training rows"""
+    """number of training rows"""
     curve: Curve
-    """scores against frozen layers, training scores included"""
+    """the curve, training scores included"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(Record):
+class Sizes(Record):
     """Training rows against frozen layers."""
 
     model: str
@@ -30,24 +31,20 @@ class Grid(Record):
     task: str
     """the task"""
     metric: str
-    """what a score is"""
-    equal: Literal["epochs", "steps"]
-    """what is the same at every size"""
+    """name of the metric that gives the score"""
+    equal: Equal | None
+    """what is the same at every size, epochs or steps; None: not known"""
     train_sizes: tuple[SizedCurve, ...]
-    """one a size, ascending"""
+    """one curve per size, ascending"""
 
     @property
     def n_crashed(self) -> int:
-        """Runs that raised or died."""
+        """Number of runs that raised an error or died."""
         return sum(sized.curve.runs.crashed for sized in self.train_sizes)
 
 
-def build_grid(chapters: Sequence[Chapter], equal: Literal["epochs", "steps"]) -> Grid:
-    """The grid of the curves at each size, the smallest first."""
-    first = chapters[0].curve
-    sized = [
-        SizedCurve(train_size=chapter.provenance.n_train, curve=chapter.curve)
-        for chapter in chapters
-        if chapter.provenance is not None
-    ]
-    return Grid(model=first.model, task=first.task, metric=first.metric, equal=equal, train_sizes=tuple(sized))
+def build_sizes(curves: Iterable[tuple[int, Curve]], equal: Equal | None) -> Sizes:
+    """The record of curves, each given with its number of training rows, smallest first."""
+    sized = [SizedCurve(train_size=n_train, curve=curve) for n_train, curve in curves]
+    first = sized[0].curve
+    return Sizes(model=first.model, task=first.task, metric=first.metric, equal=equal, train_sizes=tuple(sized))

@@ -1,4 +1,4 @@
-"""A curve seen five ways: as scores, training scores, differences from the full model, or shares of it."""
+"""Five views of a curve: scores, training scores, differences from the full model, and two kinds of shares of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from frostline import stats
 from frostline.analysis.records import Curve, Interval, OperatingPoint, Point
+from frostline.records.depth import FULL, Depth
 
 View = Literal["score", "difference", "ratio", "ratio_above_chance", "train_score"]
 VIEWS: tuple[View, ...] = ("score", "difference", "ratio", "ratio_above_chance", "train_score")
@@ -19,12 +20,12 @@ VIEWS: tuple[View, ...] = ("score", "difference", "ratio", "ratio_above_chance",
 class Mark:
     """One point of a curve in a view."""
 
-    n_frozen: int | None
-    """layers frozen; None: the full model"""
+    n_frozen: Depth
+    """layers frozen, or FULL"""
     value: float | None
-    """where its mean lies; None when every run crashed"""
+    """the mean in this view; None if every run crashed"""
     interval: Interval | None
-    """95% interval, where there is one"""
+    """95% interval; None if there is none"""
     by_seed: tuple[tuple[int, float], ...]
     """(seed, value) of each run"""
 
@@ -36,20 +37,20 @@ class Series:
     view: View
     full: Mark
     marks: tuple[Mark, ...]
-    """one a depth, ascending"""
+    """one mark per depth, ascending"""
     chance: float | None
-    """where chance lies; None where that means nothing"""
+    """chance in this view; None if undefined"""
     bar: float | None
-    """what the first operating point has to reach; None where that means nothing"""
+    """the value that the first operating point has to reach; None if undefined"""
     asked: OperatingPoint | None
-    """that operating point"""
+    """the first operating point"""
 
     @property
     def extent(self) -> tuple[float, float]:
         """Lowest and highest value to draw: every value, chance, the bar, and the intervals.
 
-        An interval from three seeds can be many times wider than everything else: what sticks out by more than half
-        of the span of the rest is left outside.
+        An interval from three seeds can be many times wider than everything else. So intervals extend the range by at
+        most half of the span of the other values on each side.
         """
         marks = (self.full, *self.marks)
         given = [value for mark in marks for value in (mark.value, *(value for _, value in mark.by_seed))]
@@ -61,7 +62,7 @@ class Series:
 
 
 def series(curve: Curve, view: View) -> Series | None:
-    """The curve in a view; None where that means nothing: no full score, or none above the base."""
+    """The curve in a view; None if undefined: the full model has no score, or none above the base."""
     asked = curve.operating_points[0] if curve.operating_points else None
     if view == "train_score":
         marks = [_training_mark(point) for point in (curve.full, *curve.points)]
@@ -81,7 +82,7 @@ def series(curve: Curve, view: View) -> Series | None:
 
 
 def score_to_reach(curve: Curve, asked: OperatingPoint | None) -> float | None:
-    """The score an operating point has to reach; None where the scale means nothing."""
+    """The score that an operating point has to reach; None if the scale is undefined."""
     full = curve.full.mean
     if asked is None or full is None or asked.trained_layers is None:
         return None
@@ -89,7 +90,7 @@ def score_to_reach(curve: Curve, asked: OperatingPoint | None) -> float | None:
 
 
 def _seen_as(curve: Curve, view: View) -> Callable[[float], float] | None:
-    """What a score is in a view."""
+    """The function that turns a score into a value of the view."""
     if view == "score":
         return lambda score: score
     full = curve.full.mean
@@ -117,8 +118,8 @@ def _value(point: Point, view: View) -> float | None:
 
 
 def _interval(curve: Curve, point: Point, view: View, seen: Callable[[float], float]) -> Interval | None:
-    """That of the view; the full model's is that of its score, because it is held against itself."""
-    if view == "score" or point.n_frozen is None:
+    """The interval in a view; for the full model, the interval of its score, because it is compared with itself."""
+    if view == "score" or point.n_frozen is FULL:
         return None if point.ci is None else tuple(seen(end) for end in point.ci)
     if view == "difference":
         return point.difference_ci

@@ -1,6 +1,6 @@
-"""What a careful reader of a curve should know, one line each.
+"""The warnings of a curve: what the reader should know, one line each.
 
-Reads records only; computes nothing that is not in them. Knows nothing of where the lines are shown.
+This module reads records and computes nothing new. It does not know where the lines are shown.
 """
 
 from __future__ import annotations
@@ -10,47 +10,44 @@ from dataclasses import dataclass
 
 from frostline import stats
 from frostline.analysis.records import Curve, OperatingPoint, Point
+from frostline.records.depth import FULL, Depth, depth_words
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevMargin:
-    """How much the dev rows alone say of a score."""
+    """How precisely the dev rows alone measure a score."""
 
     n_rows: int
-    """dev rows"""
+    """number of dev rows"""
     margin: float
-    """how far other such rows may move the score of one run of the full model (95%)"""
+    """how far a new sample of dev rows may move the score of one run of the full model (95%)"""
 
 
-def cautions(
+def curve_warnings(
     curve: Curve,
-    missing: Mapping[int | None, tuple[int, ...]],
-    notices: Iterable[str],
+    missing: Mapping[Depth, tuple[int, ...]],
+    others: Iterable[str],
     dev: DevMargin | None = None,
 ) -> tuple[str, ...]:
-    """The warnings of a curve, the gravest first, none twice.
+    """The warnings of a curve, the most serious first, without duplicates.
 
-    `missing` holds the seeds whose runs did not finish, by depth (None: the full model); `notices` what the runs had
-    to say of the data; `dev` is None where the full model has no run.
+    `missing` holds the seeds whose runs did not finish, by depth. `others` come last, such as warnings about the data.
+    `dev` is None if the full model has no run.
     """
     lines = [
-        *_of_crashes(curve, missing),
-        *_of_scales(curve),
-        *_of_high_chance(curve),
-        *_of_failures(curve),
-        *_of_order(curve),
-        *_of_few_rows(curve, dev),
-        *_of_few_seeds(curve),
-        *_of_distributions(curve),
-        *_of_selection(curve),
-        *_of_intervals(curve),
-        *notices,
+        *_crashes(curve, missing),
+        *_scales(curve),
+        *_high_chance(curve),
+        *_failures(curve),
+        *_order(curve),
+        *_few_rows(curve, dev),
+        *_few_seeds(curve),
+        *_distributions(curve),
+        *_selection(curve),
+        *_intervals(curve),
+        *others,
     ]
     return tuple(dict.fromkeys(lines))
-
-
-def _name(n_frozen: int | None) -> str:
-    return "full model" if n_frozen is None else f"n_frozen {n_frozen}"
 
 
 def _listed(numbers: Iterable[object]) -> str:
@@ -65,21 +62,21 @@ def _all_points(curve: Curve) -> tuple[Point, ...]:
     return (curve.full, *curve.points)
 
 
-def _of_crashes(curve: Curve, missing: Mapping[int | None, tuple[int, ...]]) -> Iterator[str]:
+def _crashes(curve: Curve, missing: Mapping[Depth, tuple[int, ...]]) -> Iterator[str]:
     for point in _all_points(curve):
         seeds = missing.get(point.n_frozen, ())
         if point.mean is None:
-            yield f"{_name(point.n_frozen)}: every run crashed ({_seeds(seeds)}); it has no score"
+            yield f"{depth_words(point.n_frozen)}: every run crashed ({_seeds(seeds)}); it has no score"
         elif seeds:
-            yield f"{_name(point.n_frozen)}: {_seeds(seeds)} crashed: missing from its mean and its pairs"
+            yield f"{depth_words(point.n_frozen)}: {_seeds(seeds)} crashed; not in its mean or its pairs"
     if curve.full.mean is None:
         yield "differences, ratios and operating points are not given: they need a finished run of the full model"
     crashed_rates = [f"{tried.learning_rate:g}" for tried in curve.line_search if tried.score is None]
     if crashed_rates:
-        yield f"line search: the run at rate {_listed(crashed_rates)} crashed; the rate was chosen among the others"
+        yield f"line search: the run at rate {_listed(crashed_rates)} crashed; the rate was chosen from the others"
 
 
-def _of_scales(curve: Curve) -> Iterator[str]:
+def _scales(curve: Curve) -> Iterator[str]:
     if curve.full.mean is None:
         return
     said = f"the full model's mean {curve.metric} is {curve.full.mean:.4g}"
@@ -89,7 +86,7 @@ def _of_scales(curve: Curve) -> Iterator[str]:
         yield f"ratio_above_chance is not given: {said}, not above chance ({curve.chance:.4g})"
 
 
-def _of_high_chance(curve: Curve) -> Iterator[str]:
+def _high_chance(curve: Curve) -> Iterator[str]:
     if curve.full.mean is None or curve.full.ratio is None:
         return
     cheap = [keep for keep in _keeps(curve) if stats.reaches(curve.chance, stats.bar_of(keep, curve.full.mean))]
@@ -97,24 +94,25 @@ def _of_high_chance(curve: Curve) -> Iterator[str]:
         share = curve.chance / curve.full.mean
         yield (
             f"a constant answer already has {share:.0%} of the full {curve.metric} ({curve.chance:.4g}), so keep "
-            f"{_listed(f'{keep:g}' for keep in cheap)} says little on scale ratio; read ratio_above_chance"
+            f"{_listed(f'{keep:g}' for keep in cheap)} says little on scale ratio; use --scale ratio_above_chance"
         )
 
 
-def _of_failures(curve: Curve) -> Iterator[str]:
+def _failures(curve: Curve) -> Iterator[str]:
     for point in _all_points(curve):
         if point.n_failed:
             runs = f"{point.n_failed} of {len(point.scores)} runs"
-            yield f"{_name(point.n_frozen)}: {runs} ended at or below chance ({curve.chance:.4g}); they are in the mean"
+            said = f"{runs} ended at or below chance ({curve.chance:.4g})"
+            yield f"{depth_words(point.n_frozen)}: {said}; the mean includes them"
 
 
-def _of_order(curve: Curve) -> Iterator[str]:
+def _order(curve: Curve) -> Iterator[str]:
     for found in curve.operating_points:
         if not found.is_monotone:
             short = _listed(_short_depths(curve, found))
             yield (
-                f"not monotone: for keep {found.keep:g} on scale {found.scale} n_frozen {found.n_frozen} is enough, "
-                f"yet n_frozen {short} falls short"
+                f"not monotone: for keep {found.keep:g} on scale {found.scale}, {found.n_frozen} frozen layers are "
+                f"enough, but {short} fall short"
             )
 
 
@@ -130,10 +128,10 @@ def _base(curve: Curve, found: OperatingPoint) -> float:
 
 def means_by_depth(points: Iterable[Point]) -> dict[int, float]:
     """The mean scores of the depths that have one."""
-    return {point.n_frozen: point.mean for point in points if point.n_frozen is not None and point.mean is not None}
+    return {point.n_frozen: point.mean for point in points if point.n_frozen is not FULL and point.mean is not None}
 
 
-def _of_few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
+def _few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
     if dev is None or curve.full.mean is None:
         return
     narrow = []
@@ -145,32 +143,32 @@ def _of_few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
     if narrow:
         rows = "1 dev row" if dev.n_rows == 1 else f"{dev.n_rows} dev rows"
         yield (
-            f"{rows}: others like them may move the {curve.metric} of one run by ±{dev.margin:.2g} (95%), yet "
-            f"{_listed(narrow)}; more dev rows would say more"
+            f"{rows}: a new sample of them may move the {curve.metric} of one run by ±{dev.margin:.2g} (95%), but "
+            f"{_listed(narrow)}; more dev rows give a more reliable answer"
         )
 
 
-def _of_few_seeds(curve: Curve) -> Iterator[str]:
+def _few_seeds(curve: Curve) -> Iterator[str]:
     few = [point for point in _all_points(curve) if 0 < len(point.seeds) < stats.MIN_SEEDS]
     if few:
-        places = _listed(_name(point.n_frozen) for point in few)
-        yield f"fewer than {stats.MIN_SEEDS} seeds, hence no intervals: {places}"
+        places = _listed(depth_words(point.n_frozen) for point in few)
+        yield f"fewer than {stats.MIN_SEEDS} seeds, so there are no intervals: {places}"
 
 
-def _of_distributions(curve: Curve) -> Iterator[str]:
+def _distributions(curve: Curve) -> Iterator[str]:
     if any(point.trained_layers is not None and not point.distribution for point in curve.operating_points):
         yield "no seed finished at every depth, so the operating points have no distribution"
 
 
-def _of_selection(curve: Curve) -> Iterator[str]:
+def _selection(curve: Curve) -> Iterator[str]:
     if curve.line_search and curve.protocol == "paper":
         yield (
             f"the rate {curve.learning_rate:g} was selected on the dev set that gives the scores, as in the paper: "
-            "a little optimistic"
+            "scores are slightly optimistic"
         )
 
 
-def _of_intervals(curve: Curve) -> Iterator[str]:
+def _intervals(curve: Curve) -> Iterator[str]:
     if any(point.ci is not None for point in _all_points(curve)):
         yield "intervals are pointwise: each holds on its own, not all of them at once"
 

@@ -121,11 +121,11 @@ def cache_rm(
     ] = None,
 ) -> None:
     """Removes what is kept of a model or task, or everything; it is computed again when it is needed."""
-    from frostline.report import text
+    from frostline.report import numbers
     from frostline.storage.prefix_cache import Cache, default_folder
 
     n_bytes = Cache(default_folder()).remove(name)
-    console().print(f"{text.size(n_bytes)} removed", highlight=False)
+    console().print(f"{numbers.size(n_bytes)} removed", highlight=False)
 
 
 @app.command()

@@ -21,3 +21,10 @@ FULL: Final = Full.FULL
 
 Depth = int | Literal[Full.FULL]
 """layers frozen from the bottom, embeddings included; or the full model"""
+
+
+def depth_words(depth: Depth) -> str:
+    """A depth in a sentence: `full model`, `1 frozen layer`, `6 frozen layers`."""
+    if depth is FULL:
+        return "full model"
+    return "1 frozen layer" if depth == 1 else f"{depth} frozen layers"

@@ -20,7 +20,7 @@ from frostline.model.hold import Hold, is_held
 from frostline.model.stack import FrozenMovedError, Stack, bits_of
 from frostline.model.ties import Tie, find_ties
 from frostline.records.plans import Plan
-from frostline.report import text
+from frostline.report import numbers
 from frostline.strategies import Freeze, Layers
 
 
@@ -102,10 +102,15 @@ class FrozenPlan:
         whole = sum(group.parameters for group in self.groups)
         trained = sum(group.parameters for group in self.groups if group.is_trained)
         rows = [
-            (group.name, text.count(group.parameters), text.share(group.share), "trained" if group.is_trained else "")
+            (
+                group.name,
+                numbers.count(group.parameters),
+                numbers.share(group.share),
+                "trained" if group.is_trained else "",
+            )
             for group in self.groups
         ]
-        rows.append(("trained in all", text.count(trained), text.share(trained / whole), ""))
+        rows.append(("trained in all", numbers.count(trained), numbers.share(trained / whole), ""))
         names, counts, shares = (max(len(row[column]) for row in rows) for column in range(3))
         return "\n".join(f"{a:<{names}}  {b:>{counts}}  {c:>{shares}}  {d}".rstrip() for a, b, c, d in rows)
 

@@ -1,4 +1,4 @@
-"""Statistics on plain arrays: numbers in, numbers out. Whatever is random takes the generator that it draws from."""
+"""Statistics on plain arrays: numbers in, numbers out. Random functions take their generator as an argument."""
 
 from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std, sum_of_squares
 from frostline.stats.intervals import (

@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 from frostline.errors import UsageError
 
 Floats = NDArray[np.float64]
-
-
 Rows = NDArray[np.intp]
-
-
 Interval = tuple[float, float]
 
-
 ROUNDING = 1e-12
-"""Scores closer than this are the same: 0.9 × 0.8 and 0.72 differ in their last bit only."""
+"""Scores closer than this are equal: 0.9 × 0.8 and 0.72 differ only in the last bit."""
 
 
 def is_above(value: float, bar: float) -> bool:
@@ -29,30 +24,30 @@ def is_above(value: float, bar: float) -> bool:
 
 
 def reaches(value: float, bar: float) -> bool:
-    """Whether a value is at a bar, but for rounding, or above it."""
+    """Whether a value is at or above a bar, allowing for rounding."""
     return value >= bar - ROUNDING
 
 
 def mean(values: Sequence[float] | Floats) -> float:
-    """The mean; of equal values exactly that value."""
+    """The mean; for equal values it is exactly that value."""
     array = np.asarray(values, dtype=np.float64)
     return float(array[0] + (array - array[0]).mean())
 
 
 def std(values: Sequence[float] | Floats) -> float | None:
-    """The standard deviation (n − 1); of equal values exactly 0; None below two."""
+    """The standard deviation (n − 1); exactly 0 for equal values; None below two values."""
     array = np.asarray(values, dtype=np.float64)
     return math.sqrt(variance_of_mean(array) * len(array)) if len(array) > 1 else None
 
 
 def sum_of_squares(values: Sequence[float]) -> float:
-    """Of what values differ from their mean by."""
+    """The sum of squared differences from the mean."""
     array = np.asarray(values, dtype=np.float64) - mean(values)
     return float(array @ array)
 
 
 def paired(values: Sequence[float] | Floats, others: Sequence[float] | Floats) -> tuple[Floats, Floats]:
-    """Both as arrays; a UsageError where not every value has its partner."""
+    """Both as arrays; a UsageError if they cannot be paired."""
     array, other = np.asarray(values, dtype=np.float64), np.asarray(others, dtype=np.float64)
     if array.ndim != 1 or array.shape != other.shape:
         raise UsageError(f"paired values have shapes {array.shape} and {other.shape}; each needs its partner: (pairs,)")
@@ -74,7 +69,7 @@ def t_quantile(freedom: float, confidence: float) -> float:
     """How many standard errors a two-sided interval reaches to each side."""
     if not 0 < confidence < 1:
         raise UsageError(f"confidence is {confidence}; it must lie between 0 and 1, e.g. 0.95")
-    # Here, not above: reports read the records beside what computes them, and start without scipy.
+    # Imported here so that reports, which read the records but compute nothing, start without scipy.
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))

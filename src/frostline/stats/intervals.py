@@ -36,7 +36,7 @@ def t_interval(values: Sequence[float] | Floats, *, confidence: float = 0.95) ->
 def difference_interval(
     values: Sequence[float] | Floats, others: Sequence[float] | Floats, *, confidence: float = 0.95
 ) -> Interval | None:
-    """Student's t interval of the mean of the paired differences, values less others; None below three pairs."""
+    """Student's t interval of the mean of the paired differences, values minus others; None below three pairs."""
     array, other = paired(values, others)
     return t_interval(array - other, confidence=confidence)
 
@@ -44,7 +44,7 @@ def difference_interval(
 def ratio_interval(
     numerators: Sequence[float] | Floats, denominators: Sequence[float] | Floats, *, confidence: float = 0.95
 ) -> Interval | None:
-    """Fieller's interval of the ratio of two paired means; None below three pairs or where it has no bounds."""
+    """Fieller's interval of the ratio of two paired means; None below three pairs or if it is unbounded."""
     above, below = paired(numerators, denominators)
     if len(below) < MIN_SEEDS or mean(below) == 0:
         return None
@@ -67,11 +67,11 @@ def ratio_interval(
 def moderated_margin(
     parts: Sequence[tuple[Sequence[float], float]], *, prior: float, prior_freedom: float, error: float
 ) -> float:
-    """How far a weighted sum of means may be off to one side, but for a share `error` of cases.
+    """How far a weighted sum of means may be off to one side, except in a share `error` of cases.
 
-    A part is (values, weight). Each part's variance is its own, moderated: as if `prior_freedom` more values had shown
-    the variance `prior`, because two or three values alone say little of it. Degrees of freedom as Welch and
-    Satterthwaite have it.
+    A part is (values, weight). Two or three values say little about their variance, so the variance of each part is
+    moderated: as if `prior_freedom` more values with variance `prior` had been seen. Degrees of freedom follow Welch
+    and Satterthwaite.
     """
     freedoms = [prior_freedom + len(values) - 1 for values, _ in parts]
     variances = [
@@ -81,7 +81,7 @@ def moderated_margin(
     total = math.fsum(variances)
     if total == 0:
         return 0.0
-    # Shares, not variances: the squares of tiny variances would vanish.
+    # Shares, not variances: the squares of tiny variances would underflow to 0.
     spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
     return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
 
@@ -89,12 +89,12 @@ def moderated_margin(
 def row_variance(
     score: Callable[[Rows], float], n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400
 ) -> float:
-    """The variance of a score over resampled rows (bootstrap); `score` is called with row numbers, some repeated."""
+    """The variance of a score over resampled rows (bootstrap); `score` is called with row numbers, which may repeat."""
     return float(np.var([score(rng.integers(n_rows, size=n_rows)) for _ in range(n_resamples)], ddof=1))
 
 
 def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400) -> NDArray[np.float32]:
-    """How often each row is drawn in each resample (resamples, rows): the same ones that `row_variance` draws."""
+    """How often each row is drawn in each resample (resamples, rows): the same draws as in `row_variance`."""
     drawn = rng.integers(n_rows, size=(n_resamples, n_rows)) + n_rows * np.arange(n_resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=n_resamples * n_rows).reshape(n_resamples, n_rows).astype(np.float32)
 
@@ -109,10 +109,11 @@ def crossed_interval(
 ) -> Interval | None:
     """The interval of the mean score under new seeds and new rows; None below three seeds or two rows.
 
-    `scores` holds one a seed, all on the same rows; `variance_of_rows` is that of their mean, from `row_variance` with
-    as many resamples. Seeds and rows are crossed random effects, so their variances add. What a seed does to single
-    rows is in both parts, which makes the interval a little too wide rather than too narrow. Degrees of freedom as
-    Welch and Satterthwaite have it, but never narrower than `t_interval`: new rows cannot make the mean more certain.
+    `scores` holds one score per seed, all on the same rows. `variance_of_rows` is the variance of their mean, from
+    `row_variance` with the same number of resamples. Seeds and rows are crossed random effects, so their variances add.
+    The interaction of seeds and rows is counted in both parts, which makes the interval slightly too wide, never too
+    narrow. Degrees of freedom follow Welch and Satterthwaite. The interval is never narrower than `t_interval`, because
+    new rows cannot make the mean more certain.
     """
     array = np.asarray(scores, dtype=np.float64)
     if len(array) < MIN_SEEDS or n_rows < 2:
@@ -121,7 +122,7 @@ def crossed_interval(
     total = seeds + variance_of_rows
     if total == 0:
         return mean(array), mean(array)
-    # Shares, not variances: the squares of tiny variances would vanish.
+    # Shares, not variances: the squares of tiny variances would underflow to 0.
     share = seeds / total
     spread = share**2 / (len(array) - 1) + (1 - share) ** 2 * (1 / (n_rows - 1) + 1 / (n_resamples - 1))
     both = t_quantile(1 / spread, confidence) * math.sqrt(total)

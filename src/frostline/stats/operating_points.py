@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from frostline.records.depth import FULL, Depth
 from frostline.stats.basics import ROUNDING, Floats, Rows, is_above, reaches
 from frostline.stats.intervals import t_interval
 
 MAX_ENUMERATED = 5000
-"""Resamples of the seeds are listed in full up to this many, and drawn beyond."""
-
+"""Up to this many resamples of the seeds are listed in full; beyond it they are drawn at random."""
 
 N_DRAWN = 5000
-"""Resamples of the seeds where they are drawn."""
+"""The number of resamples when they are drawn."""
 
 
 def bar_of(keep: float, full: float, base: float = 0.0) -> float:
@@ -23,15 +23,16 @@ def bar_of(keep: float, full: float, base: float = 0.0) -> float:
     return base + keep * (full - base)
 
 
-def operating_depth(means: Mapping[int, float], bar: float) -> int | None:
-    """The largest depth whose mean reaches the bar; None where none does."""
-    return max((depth for depth, value in means.items() if reaches(value, bar)), default=None)
+def operating_depth(means: Mapping[int, float], bar: float) -> Depth:
+    """The largest depth whose mean reaches the bar; FULL if none does."""
+    kept = [depth for depth, value in means.items() if reaches(value, bar)]
+    return max(kept) if kept else FULL
 
 
 def short_depths(means: Mapping[int, float], bar: float) -> tuple[int, ...]:
     """The depths below the operating depth whose means fall short of the bar, ascending."""
     deepest = operating_depth(means, bar)
-    if deepest is None:
+    if deepest is FULL:
         return ()
     return tuple(sorted(depth for depth, value in means.items() if depth < deepest and not reaches(value, bar)))
 
@@ -43,12 +44,13 @@ def is_monotone(means: Mapping[int, float], bar: float) -> bool:
 
 def plausible_depths(
     scores: Mapping[int, Floats], full: Floats, *, keep: float, base: float = 0.0, confidence: float = 0.95
-) -> tuple[int | None, ...]:
-    """The depths that may be the operating depth, None (the full model alone) first; empty below three seeds.
+) -> tuple[Depth, ...]:
+    """The depths that may be the operating depth, FULL first; empty below three seeds.
 
-    `scores` holds (seeds,) by depth, in the order of seeds that `full` has. A depth surely keeps the share where the
-    interval of what it has above the bar, paired by seed, lies above 0, and surely falls short where it lies below. The
-    operating depth is none that surely falls short, and none above one that surely keeps.
+    `scores` holds an array (seeds,) for each depth, with the seeds in the order of `full`. For each depth there is an
+    interval of its score minus the bar, paired by seed. A depth surely keeps the share if the interval lies above 0,
+    and surely falls short if it lies below 0. The operating depth is not one that surely falls short, and it is not
+    smaller than one that surely keeps the share.
     """
     bars = base + keep * (full - base)
     above = {depth: t_interval(values - bars, confidence=confidence) for depth, values in scores.items()}
@@ -57,17 +59,17 @@ def plausible_depths(
         return ()
     sure = max((depth for depth, (low, _) in known.items() if is_above(low, 0.0)), default=None)
     kept = [d for d, (_, high) in sorted(known.items()) if reaches(high, 0.0) and (sure is None or d >= sure)]
-    return (*([None] if sure is None else []), *kept)
+    return (*([FULL] if sure is None else []), *kept)
 
 
 def depth_distribution(
     scores: Mapping[int, Floats], full: Floats, *, keep: float, rng: np.random.Generator, base: float = 0.0
-) -> dict[int | None, float]:
-    """How often each depth is the operating depth when the seeds are resampled, the same at every depth.
+) -> dict[Depth, float]:
+    """How often each depth is the operating depth when the seeds are resampled, the same seeds at every depth.
 
-    `scores` holds (seeds,) by depth, in the order of seeds that `full` has. None, the full model alone, comes first,
-    then the depths ascending; those that never occur are left out, and the shares sum to 1. A resample whose full mean
-    is not above the base has nothing to keep a share of: it counts as None.
+    `scores` holds an array (seeds,) for each depth, with the seeds in the order of `full`. FULL comes first, then the
+    depths ascending. Depths that never occur are left out, and the shares sum to 1. If the full mean of a resample is
+    not above the base, no share of it can be kept: the resample counts as FULL.
     """
     resamples = _seed_resamples(len(full), rng)
     depths = sorted(scores)
@@ -79,12 +81,12 @@ def depth_distribution(
         winner[is_kept] = place
     winner[full_means <= base + ROUNDING] = -1
     counts = np.bincount(winner + 1, minlength=len(depths) + 1)
-    named: list[int | None] = [None, *depths]
+    named: list[Depth] = [FULL, *depths]
     return {depth: int(count) / len(resamples) for depth, count in zip(named, counts, strict=True) if count}
 
 
 def _seed_resamples(n_seeds: int, rng: np.random.Generator) -> Rows:
-    """Seed numbers (resamples, seeds): all there are, or a draw."""
+    """Seed numbers (resamples, seeds): all that exist, or a random draw."""
     if n_seeds**n_seeds <= MAX_ENUMERATED:
         return np.array(list(itertools.product(range(n_seeds), repeat=n_seeds)), dtype=np.intp)
     return rng.integers(n_seeds, size=(N_DRAWN, n_seeds), dtype=np.intp)

@@ -1,64 +1,80 @@
-"""Finished curves, searches, comparisons and grids that can write themselves down."""
+"""Finished curves, searches, comparisons and train sizes that can print themselves and write reports."""
 
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar, final
 
-from frostline.analysis import Chapter, Comparison, ComparisonChapter, Curve, Finding, Grid
+from frostline.analysis import Comparison, Curve, Finding, Sizes
 from frostline.records.serial import Record
-from frostline.report.chapters import AnyChapter
+from frostline.report.chapter import Chapter
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.files import write_report
+from frostline.report.sizes_chapter import SizesChapter
+from frostline.report.terminal import format_result
 
 AnyStudy = TypeVar("AnyStudy", bound=Record)
 
 
-class Reportable:
-    """What holds the chapters that it was made with; one that was read or changed tells of itself alone."""
+class Reportable(ABC):
+    """A result that keeps the chapters it was made with; one that was read from JSON has only its record."""
 
     @property
-    def chapters(self) -> list[AnyChapter]:
-        """What a report tells: its runs too, and how to do it again."""
+    def chapters(self) -> list[Chapter]:
+        """The chapters of its report, with runs and provenance if they are known."""
         kept = vars(self).get("_chapters")
-        return list(kept) if kept else _alone(self)
+        return list(kept) if kept else [self._chapter()]
 
     def report(self, path: str | Path) -> Path:
-        """Writes it in the format of the file's ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
+        """Write a report in the format of the file ending: `.html`, `.md`, `.tex`, `.csv`, `.svg`, `.png`, `.pdf`…"""
         return write_report(self.chapters, Path(path))
 
+    def __str__(self) -> str:
+        """Title, answer and a small table."""
+        return format_result(self.chapters)
 
-def _alone(made: object) -> list[AnyChapter]:
-    if isinstance(made, Curve):
-        return [Chapter(curve=made)]
-    if isinstance(made, Comparison):
-        return [ComparisonChapter(comparison=made)]
-    assert isinstance(made, Grid)
-    return [Chapter(curve=sized.curve) for sized in made.train_sizes]
+    @abstractmethod
+    def _chapter(self) -> Chapter:
+        """A chapter of the record alone."""
 
 
 @final
 class Study(Curve, Reportable):
     """A finished curve."""
 
+    def _chapter(self) -> Chapter:
+        return CurveChapter(curve=self)
+
 
 @final
 class Found(Finding, Reportable):
     """A finished search."""
 
+    def _chapter(self) -> Chapter:
+        return CurveChapter(curve=self)
+
 
 @final
-class SizeStudy(Grid, Reportable):
+class SizeStudy(Sizes, Reportable):
     """Finished curves at several training sizes."""
+
+    def _chapter(self) -> Chapter:
+        return SizesChapter(sizes=self, curves=tuple(CurveChapter(curve=one.curve) for one in self.train_sizes))
 
 
 @final
 class Compared(Comparison, Reportable):
     """A finished comparison."""
 
+    def _chapter(self) -> Chapter:
+        return ComparisonChapter(comparison=self)
 
-def study_of(kind: type[AnyStudy], record: Record, chapters: Sequence[AnyChapter]) -> AnyStudy:
+
+def study_of(kind: type[AnyStudy], record: Record, chapters: Sequence[Chapter]) -> AnyStudy:
     """The record as one that holds the chapters it was made with."""
     made = kind(**{field.name: getattr(record, field.name) for field in dataclasses.fields(record)})
     vars(made)["_chapters"] = tuple(chapters)  # no field: JSON and equality are the record's

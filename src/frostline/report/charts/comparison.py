@@ -1,4 +1,4 @@
-"""A comparison → its charts: quality against a cost, the rates that were tried, the score layer by layer."""
+"""A comparison → its charts: quality against a cost, the learning rates that were tried, the score of each layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from frostline import stats
 from frostline.analysis import Comparison, Interval, StrategyPoint
-from frostline.report import comparison_wording, text, wording
+from frostline.report import numbers
 from frostline.report.charts import curve as charts
 from frostline.report.charts.curve import ACCENT, GREY, INK, Row
 from frostline.report.charts.labels import Box, Label, Scene, place
@@ -31,7 +31,8 @@ from frostline.report.charts.marks import (
     y_axis,
 )
 from frostline.report.charts.panels import probe_said
-from frostline.report.comparison_wording import CostKind
+from frostline.report.wording import comparison_words
+from frostline.report.wording.comparison_words import CostKind
 
 if TYPE_CHECKING:
     import altair as alt
@@ -55,7 +56,7 @@ _TITLE_WIDTH, _SUBTITLE_WIDTH = 78, 100
 
 @dataclass(frozen=True, kw_only=True)
 class _Frame:
-    """Where values lie on a chart of costs, in pixels."""
+    """Positions on a chart of costs, in pixels."""
 
     x: tuple[float, float]
     """the axis of costs: lowest and highest"""
@@ -77,7 +78,7 @@ class _Frame:
 
 
 def cost_chart(comparison: Comparison, kind: CostKind) -> Drawing | None:
-    """Scores against a cost, a named dot a strategy, and the front; None where that cost was not measured."""
+    """Scores against a cost, one named dot per strategy, and the front; None if that cost was not measured."""
     import altair as alt
 
     shown = _measured(comparison, kind)
@@ -90,7 +91,7 @@ def cost_chart(comparison: Comparison, kind: CostKind) -> Drawing | None:
         scale=alt.Scale(type="log", domain=list(frame.x), nice=False),
         axis=axis(title, form, _ticks(frame.x)),
     )
-    y = y_axis(text.one_line(comparison.metric, 40), domain=frame.y)
+    y = y_axis(numbers.one_line(comparison.metric, 40), domain=frame.y)
     rows = list(_cost_rows(comparison, kind, shown, frame))
     layers = [layer("bar", "rule", color=GREY, strokeDash=[5, 4]).encode(y=y)]
     layers += [mark.encode(x=x, y=y) for mark in _cost_marks()]
@@ -99,13 +100,13 @@ def cost_chart(comparison: Comparison, kind: CostKind) -> Drawing | None:
 
 
 def titled_chart(comparison: Comparison) -> Drawing:
-    """The chart of costs that stands alone: its title is the answer; empty where no run finished."""
+    """The chart of costs that can stand alone: its title is the answer; empty if no run finished."""
     import altair as alt
 
     chart = cost_chart(comparison, "seconds") or cost_chart(comparison, "parameters") or _empty_chart()
     title = alt.TitleParams(
-        text=textwrap.wrap(comparison_wording.short_answer(comparison), _TITLE_WIDTH),
-        subtitle=[*textwrap.wrap(wording.title_of(comparison), _SUBTITLE_WIDTH), LEGEND],
+        text=textwrap.wrap(comparison_words.short_answer(comparison), _TITLE_WIDTH),
+        subtitle=[*textwrap.wrap(comparison_words.title(comparison), _SUBTITLE_WIDTH), LEGEND],
     )
     chart = chart.properties(title=title)
     chart.config, chart.padding = alt.Config.from_dict(charts.STYLE), 12
@@ -119,31 +120,31 @@ def _empty_chart() -> Drawing:
     return alt.layer(words).properties(width=WIDTH, height=HEIGHT)
 
 
-LEGEND = "Dots: means, with 95% intervals over seeds; line and coloured dots: the front, which nothing beats"
+LEGEND = "Dots: means, with 95% intervals over seeds; line and coloured dots: the front, which no strategy beats"
 
 
 def rates_chart(comparison: Comparison) -> Drawing | None:
-    """Scores against the rates that were tried, a panel a strategy; None where none were."""
+    """Scores against the learning rates that were tried, one panel per strategy; None if none were."""
     tried = [one for one in comparison.line_search if one.score is not None]
     names = short(list(dict.fromkeys(one.name for one in tried)), 28)
     used = {point.name: point.learning_rate for point in comparison.strategies}
     rows: list[Row] = []
     for one in tried:
         assert one.score is not None
-        said = f"{names[one.name]}, rate {text.learning_rate(one.learning_rate)}: {text.score(one.score)}"
+        said = f"{names[one.name]}, rate {numbers.learning_rate(one.learning_rate)}: {numbers.score(one.score)}"
         rows.append(row(names[one.name], "path", x=one.learning_rate, y=one.score))
         rows += marked(names[one.name], one.learning_rate, one.score, None, said)
         if used.get(one.name) == one.learning_rate:
             rows.append(row(names[one.name], "ring", x=one.learning_rate, y=one.score))
     if not rows:
         return None
-    # Panels side by side are compared, so all have the same heights.
-    y = y_axis(text.one_line(comparison.metric, 40), domain=_roomy(*extent([each["y"] for each in rows], [])))
+    # Readers compare the panels, so all have the same scale.
+    y = y_axis(numbers.one_line(comparison.metric, 40), domain=_roomy(*extent([each["y"] for each in rows], [])))
     return faceted(rows, [mark.encode(x=rate_x(rows), y=y) for mark in marks(len(names))])
 
 
 def probe_chart(comparison: Comparison) -> Drawing | None:
-    """The score of a linear fit to each layer's states; None where there is none."""
+    """The score of a linear probe on each layer; None if there is none."""
     probes = comparison.probes
     if not probes:
         return None
@@ -152,12 +153,12 @@ def probe_chart(comparison: Comparison) -> Drawing | None:
     for probe in probes:
         rows.append(row("", "path", x=probe.depth, y=probe.mean))
         rows += marked("", probe.depth, probe.mean, cut(probe.ci, low, high), probe_said(probe))
-    x, y = depth_x(rows, "layers below (0: the embeddings)"), y_axis(text.one_line(comparison.metric, 40))
+    x, y = depth_x(rows, "layers below (0: the embeddings)"), y_axis(numbers.one_line(comparison.metric, 40))
     return faceted(rows, [*(line.encode(y=y) for line in lines()), *(mark.encode(x=x, y=y) for mark in marks(1))])
 
 
 def _reference_rows(comparison: Comparison) -> Iterator[Row]:
-    """The full model's score, and chance."""
+    """The score of the full model, and chance."""
     full = comparison.strategy("full")
     if full is not None and full.mean is not None:
         yield row("", "full", y=full.mean)
@@ -168,7 +169,7 @@ def _measured(comparison: Comparison, kind: CostKind) -> list[tuple[StrategyPoin
     """(strategy, cost, mean score) of those that have both."""
     found = []
     for point in comparison.strategies:
-        cost = comparison_wording.cost_of(point, kind)
+        cost = comparison_words.cost_of(point, kind)
         if point.mean is not None and cost:
             found.append((point, float(cost), point.mean))
     return found
@@ -177,7 +178,7 @@ def _measured(comparison: Comparison, kind: CostKind) -> list[tuple[StrategyPoin
 def _frame(shown: Sequence[tuple[StrategyPoint, float, float]]) -> _Frame:
     costs = [cost for _, cost, _ in shown]
     span = max(math.log(max(costs) / min(costs)), math.log(2))
-    # What costs most is often crowded, and names stand to the right of their dots.
+    # Names stand to the right of their dots, and the expensive end is often crowded: leave room there.
     left, right = math.exp(0.07 * span), math.exp(0.17 * span)
     scores = extent([mean for *_, mean in shown], [point.ci for point, *_ in shown])
     return _Frame(x=(min(costs) / left, max(costs) * right), y=_roomy(*scores))
@@ -189,7 +190,7 @@ def _roomy(low: float, high: float) -> tuple[float, float]:
 
 
 def _ticks(ends: tuple[float, float]) -> list[float] | None:
-    """1, 2, 5, 10, … within the axis, or powers of ten where these are too many; None: leave it to the chart."""
+    """1, 2, 5, 10, … within the axis, or only powers of ten if these are too many; None: the chart decides."""
     powers = range(math.floor(math.log10(ends[0])), math.ceil(math.log10(ends[1])) + 1)
     for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 3), (1,)):
         ticks = [step * 10.0**power for power in powers for step in steps if ends[0] <= step * 10.0**power <= ends[1]]
@@ -204,18 +205,16 @@ def _cost_rows(
     shown: Sequence[tuple[StrategyPoint, float, float]],
     frame: _Frame,
 ) -> Iterator[Row]:
-    front = {point.name for point in comparison_wording.front(comparison, kind)}
+    front = {point.name for point in comparison_words.front(comparison, kind)}
     path = sorted((cost, mean) for point, cost, mean in shown if point.name in front)
     yield from _bar_rows(comparison, frame)
     yield from (row("", "path", x=cost, y=mean) for cost, mean in path)
     intervals = [cut(point.ci, *frame.y) for point, *_ in shown]
-    names = short([comparison_wording.name(point) for point, *_ in shown], 24)
-    labels = place(
-        [names[comparison_wording.name(point)] for point, *_ in shown], _scene(shown, intervals, path, frame)
-    )
+    names = short([comparison_words.name(point) for point, *_ in shown], 24)
+    labels = place([names[comparison_words.name(point)] for point, *_ in shown], _scene(shown, intervals, path, frame))
     for (point, cost, mean), ends, label in zip(shown, intervals, labels, strict=True):
         on = "" if point.name in front else "off "
-        name = names[comparison_wording.name(point)]
+        name = names[comparison_words.name(point)]
         yield row("", f"{on}mean", x=cost, y=mean, said=_said(point, kind, name))
         if ends is not None:
             yield row("", f"{on}interval", x=cost, y=ends[0], y2=ends[1])
@@ -223,16 +222,16 @@ def _cost_rows(
 
 
 def _bar_rows(comparison: Comparison, frame: _Frame) -> Iterator[Row]:
-    """The share of the full score that is spoken of, where it lies on the chart."""
+    """The share of the full score that the answer names, if it lies on the chart."""
     full = comparison.strategy("full")
     if full is not None and full.mean is not None and full.ratio is not None:
-        bar = stats.bar_of(comparison_wording.KEEP, full.mean)
+        bar = stats.bar_of(comparison_words.KEEP, full.mean)
         if frame.y[0] <= bar <= frame.y[1]:
             yield row("", "bar", y=bar)
 
 
 def _label_rows(name: str, dot: tuple[float, float], label: Label, frame: _Frame) -> Iterator[Row]:
-    """A name, and the line to its dot where it stands far off."""
+    """A name, and the line to its dot if it is far away."""
     at = {"x": dot[0], "y": dot[1]}
     yield row("", "name", label=name, dx=label.dx, dy=label.dy, align=label.align, **at)
     if label.is_far:
@@ -247,7 +246,7 @@ def _scene(
     path: Sequence[tuple[float, float]],
     frame: _Frame,
 ) -> Scene:
-    """The chart as the names see it."""
+    """The dots, bars and lines that names must not cover."""
     dots = [frame.at(cost, mean) for _, cost, mean in shown]
     bars = []
     for (_, cost, _), ends in zip(shown, intervals, strict=True):
@@ -266,14 +265,14 @@ def _stairs(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _said(point: StrategyPoint, kind: CostKind, name: str) -> str:
-    """What a dot says when it is pointed at."""
+    """The text of a dot when the pointer is on it."""
     costs = {
-        "seconds": f"in {text.duration(point.seconds)}",
-        "parameters": f"with {text.count(point.trained_parameters)} parameters, {text.size(point.stored_bytes)}",
-        "memory": f"in {text.size(point.peak_bytes)}",
+        "seconds": f"in {numbers.duration(point.seconds)}",
+        "parameters": f"with {numbers.count(point.trained_parameters)} parameters, {numbers.size(point.stored_bytes)}",
+        "memory": f"in {numbers.size(point.peak_bytes)}",
     }
-    interval = "" if point.ci is None else f" {text.score_interval(point.ci)}"
-    return f"{name}: {text.score(point.mean)}{interval} {costs[kind]}"
+    interval = "" if point.ci is None else f" {numbers.score_interval(point.ci)}"
+    return f"{name}: {numbers.score(point.mean)}{interval} {costs[kind]}"
 
 
 def _cost_marks() -> list[alt.Chart]:

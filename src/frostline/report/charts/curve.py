@@ -1,4 +1,4 @@
-"""Curve → a picture: seeds, means with their intervals, the full model, the line to reach, the operating point."""
+"""Curve → a picture: seeds, means with intervals, the full model, the score to reach, the operating point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frostline.analysis import Curve, Interval, Point
 from frostline.analysis.views import Series, series
-from frostline.report import text, wording
+from frostline.records.depth import FULL
+from frostline.report import numbers
+from frostline.report.wording import curve_words
 from frostline.storage import atomic
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 WIDTH, HEIGHT = 520, 300
 
 _LABEL_PITCH = 14
-"""pixels from one label to the next at least"""
+"""least distance between two labels, in pixels"""
 _TITLE_WIDTH, _SUBTITLE_WIDTH = 66, 90
 
 STYLE: dict[str, Any] = {
@@ -54,11 +56,16 @@ def curve_chart(curve: Curve) -> alt.LayerChart:
 
     layers = [*_reference_layers(curve), *_curve_layers(curve), *_operating_layers(curve)]
     title = alt.TitleParams(
-        text=textwrap.wrap(wording.short_answer(curve), _TITLE_WIDTH),
-        subtitle=[*textwrap.wrap(wording.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
+        text=wrapped_title(curve_words.short_answer(curve)),
+        subtitle=[*textwrap.wrap(curve_words.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
     )
     config = alt.Config.from_dict(STYLE)
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title, padding=12, config=config)
+
+
+def wrapped_title(said: str) -> list[str]:
+    """The lines of a title that fit above a chart."""
+    return textwrap.wrap(said, _TITLE_WIDTH)
 
 
 def svg(curve: Curve) -> str:
@@ -76,7 +83,7 @@ def write_svg(curve: Curve, path: Path | str) -> Path:
 def _legend(curve: Curve) -> str:
     points = (curve.full, *curve.points)
     n_seeds = max(len(point.seeds) for point in points)
-    said = f"{text.counted(n_seeds, 'seed')}{' (dots)' if n_seeds > 1 else ''}"
+    said = f"{numbers.counted(n_seeds, 'seed')}{' (dots)' if n_seeds > 1 else ''}"
     if all(point.ci is None for point in points):
         return f"{said}, mean, no interval below 3 seeds"
     band = "" if curve.full.ci is None else " and of the full model (band)"
@@ -88,7 +95,7 @@ def _shown(curve: Curve) -> list[Point]:
 
 
 def _depths(curve: Curve) -> list[int]:
-    given = [point.n_frozen for point in curve.points if point.n_frozen is not None]
+    given = [point.n_frozen for point in curve.points if point.n_frozen is not FULL]
     return given or [0, curve.n_layers]
 
 
@@ -108,7 +115,7 @@ def _x(curve: Curve) -> alt.X:
         domainColor=GREY,
         tickColor=GREY,
         labelLineHeight=15,
-        # One line would leave the reader to subtract.
+        # The second line spares the reader a subtraction.
         labelExpr=f"[format(datum.value, 'd'), '(' + format({curve.n_layers} - datum.value, 'd') + ')']",
         title=f"frozen layers of {curve.n_layers} (trained layers)",
         titlePadding=8,
@@ -130,7 +137,7 @@ def _y_domain(curve: Curve) -> tuple[float, float]:
 
 
 def _within(curve: Curve, ends: Interval) -> tuple[float, float]:
-    """The part of an interval that lies on the axis. Vega's own clipping numbers its paths anew in every chart."""
+    """The part of an interval on the axis. Vega's own clipping gives its paths new numbers in every chart."""
     low, high = _y_domain(curve)
     return max(low, min(ends[0], high)), min(high, max(ends[1], low))
 
@@ -146,7 +153,7 @@ def _y(curve: Curve) -> alt.Y:
         tickCount=6,
         labelPadding=6,
         titlePadding=10,
-        title=text.one_line(curve.metric, 40),
+        title=numbers.one_line(curve.metric, 40),
     )
     return alt.Y("y:Q", scale=alt.Scale(domain=_y_domain(curve), nice=False), axis=ticks)
 
@@ -158,7 +165,7 @@ def _base(curve: Curve, rows: Sequence[Row]) -> alt.Chart:
 
 
 def _reference_layers(curve: Curve) -> list[alt.Chart]:
-    """The full model with its interval, the line to reach, and chance, across the whole width."""
+    """The full model with its interval, the score to reach, and chance, across the whole width."""
     left, right = _x_domain(curve)
     lines = _reference_lines(curve)
     layers = []
@@ -179,20 +186,20 @@ def _reference_layers(curve: Curve) -> list[alt.Chart]:
 
 def _reference_lines(curve: Curve) -> list[_Line]:
     asked, reach = _scores(curve).asked, _scores(curve).bar
-    lines = [_Line(at=curve.chance, label=f"chance {text.score(curve.chance)}", dash=(1, 3))]
+    lines = [_Line(at=curve.chance, label=f"chance {numbers.score(curve.chance)}", dash=(1, 3))]
     if reach is not None and asked is not None:
         above = "" if asked.scale == "ratio" else " above chance"
-        label = f"{text.keep_share(asked.keep)} of full{above} {text.score(reach)}"
+        label = f"{numbers.keep_share(asked.keep)} of full{above} {numbers.score(reach)}"
         lines.append(_Line(at=reach, label=label, dash=(5, 4)))
     if curve.full.mean is not None:
-        lines.append(_Line(at=curve.full.mean, label=f"full {text.score(curve.full.mean)}", dash=(1, 0)))
+        lines.append(_Line(at=curve.full.mean, label=f"full {numbers.score(curve.full.mean)}", dash=(1, 0)))
     return sorted(lines, key=lambda line: line.at)
 
 
 def apart(heights: Sequence[float], pitch: float) -> list[float]:
-    """Ascending heights moved so that neighbours are `pitch` apart, all but a hair: labels do not collide."""
+    """Ascending heights moved so that neighbours are almost `pitch` apart and labels do not collide."""
     moved = list(heights)
-    for _ in range(20):  # each pass halves what is lacking
+    for _ in range(20):  # each pass halves the missing distance
         for at in range(len(moved) - 1):
             lack = pitch - (moved[at + 1] - moved[at])
             if lack > 0:
@@ -202,7 +209,7 @@ def apart(heights: Sequence[float], pitch: float) -> list[float]:
 
 
 def _curve_layers(curve: Curve) -> list[alt.Chart]:
-    """The seeds' scores, the means and their intervals."""
+    """The scores of the seeds, the means and their intervals."""
     shown = _shown(curve)
     seeds = [{"x": point.n_frozen, "y": score} for point in shown if len(point.scores) > 1 for score in point.scores]
     means = [{"x": point.n_frozen, "y": point.mean} for point in shown]
@@ -221,11 +228,11 @@ def _curve_layers(curve: Curve) -> list[alt.Chart]:
 
 def _operating_layers(curve: Curve) -> list[alt.Chart]:
     """A ring around the operating point, and what it keeps."""
-    asked = wording.headline(curve)
-    point = None if asked is None else wording.point_at(curve, asked.n_frozen)
-    if asked is None or asked.n_frozen is None or point is None or point.mean is None:
+    asked = curve_words.headline(curve)
+    point = None if asked is None else curve_words.point_at(curve, asked.n_frozen)
+    if asked is None or asked.n_frozen is FULL or point is None or point.mean is None:
         return []
-    label = text.share(wording.kept(point, asked.scale))
+    label = numbers.share(curve_words.kept(point, asked.scale))
     base = _base(curve, [{"x": point.n_frozen, "y": point.mean, "label": label}])
     ring = base.mark_point(color=ACCENT, size=230, strokeWidth=2, filled=False, opacity=1)
     words = base.mark_text(color=INK, fontSize=12, fontWeight=600, align="left", dx=12, dy=-11)

@@ -1,63 +1,38 @@
-"""Curves of one model and task that differ in their training rows → a heat map: depth against rows."""
+"""Curves of one model and task that differ in their training rows → a heat map: rows against depth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from frostline.analysis import Chapter, Curve, Finding, series
-from frostline.report import text, wording
+from frostline.analysis import Curve, Sizes, series
+from frostline.records.depth import FULL, Depth
+from frostline.report import numbers
 from frostline.report.charts.curve import ACCENT, INK, Row
 from frostline.report.charts.marks import axis, layer, row, styled
 from frostline.report.tables import Table
+from frostline.report.wording import curve_words
 
 if TYPE_CHECKING:
     from frostline.report.charts.marks import Drawing
 
 HeatView = Literal["score", "train_score"]
 HEAT_VIEWS: tuple[HeatView, ...] = ("score", "train_score")
-_WIDTH, _ROW = 640, 46
+VIEW_TITLES: dict[HeatView, str] = {"score": "score", "train_score": "training score"}
+_WIDTH, _ROW = 480, 40
 SHADES = (0.06, 0.5)
-"""opacity of the lowest and of the highest score: ink can be read on both, on a light page and on a dark one"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The curves of one model and task, by training rows."""
-
-    title: str
-    """which model on which task"""
-    metric: str
-    """what a score is"""
-    curves: tuple[tuple[str, Curve], ...]
-    """(training rows in words, curve), the fewest rows first"""
-
-    @property
-    def depths(self) -> list[int | None]:
-        """Every depth of the curves, the full model first."""
-        return [None, *sorted({p.n_frozen for _, curve in self.curves for p in curve.points if p.n_frozen is not None})]
-
-
-def by_training_rows(chapters: Sequence[Chapter]) -> list[Sizes]:
-    """The groups of curves that are of one model and task and of at least two sizes; searches, of few depths, apart."""
-    groups: dict[tuple[str, str], list[tuple[int, Curve]]] = {}
-    for chapter in chapters:
-        if chapter.provenance is not None and not isinstance(chapter.curve, Finding):
-            key = chapter.curve.task, chapter.curve.model
-            groups.setdefault(key, []).append((chapter.provenance.n_train, chapter.curve))
-    return [_sizes(group) for group in groups.values() if len({n_train for n_train, _ in group}) > 1]
+"""opacity of the lowest and the highest score; text is readable on both, on light and dark pages"""
 
 
 def heat_chart(sizes: Sizes, view: HeatView) -> Drawing | None:
-    """Mean scores, the stronger in colour the higher; None where there is none."""
+    """Mean scores; the stronger the colour, the higher the score. None if there is no score."""
     import altair as alt
 
     rows = list(_cells(sizes, view))
     scores = [cell["score"] for cell in rows if cell["kind"] == "cell"]
     if not scores:
         return None
-    depths, names = [wording.depth(depth) for depth in sizes.depths], [name for name, _ in sizes.curves]
+    depths, names = [curve_words.depth(depth) for depth in _depths(sizes)], [name for name, _ in _named(sizes)]
     across = axis("frozen layers", "")
     across.labelAngle, across.domain, across.ticks = 0, False, False
     x = alt.X("x:O", sort=depths, scale=alt.Scale(domain=depths, paddingInner=0.04), axis=across)
@@ -76,33 +51,36 @@ def heat_chart(sizes: Sizes, view: HeatView) -> Drawing | None:
 
 
 def heat_table(sizes: Sizes, view: HeatView) -> Table:
-    """What the heat map shows."""
+    """Mean scores, one row per number of training rows, one column per depth."""
     rows = tuple(
-        (name, *(text.score(values.get(depth)) for depth in sizes.depths))
-        for name, values in ((name, _values(curve, view)) for name, curve in sizes.curves)
+        (name, *(numbers.score(values.get(depth)) for depth in _depths(sizes)))
+        for name, values in ((name, _values(curve, view)) for name, curve in _named(sizes))
     )
-    heads = ("training rows", *(_head(depth) for depth in sizes.depths))
+    heads = ("training rows", *(_head(depth) for depth in _depths(sizes)))
     return Table(
-        title=f"Mean {text.one_line(sizes.metric, 40)} by training rows and frozen layers", headers=heads, rows=rows
+        title=f"Mean {numbers.one_line(sizes.metric, 40)} by training rows and frozen layers", headers=heads, rows=rows
     )
 
 
-def _sizes(group: Sequence[tuple[int, Curve]]) -> Sizes:
-    ordered = sorted(group, key=lambda entry: entry[0])
-    sizes = [n_train for n_train, _ in ordered]
+def _named(sizes: Sizes) -> list[tuple[str, Curve]]:
+    """The curves with their training rows in words; two of one size are numbered."""
+    rows = [one.train_size for one in sizes.train_sizes]
     names = [
-        text.count(n_train) if sizes.count(n_train) == 1 else f"{text.count(n_train)} ({sizes[:at].count(n_train) + 1})"
-        for at, n_train in enumerate(sizes)
+        numbers.count(n_train)
+        if rows.count(n_train) == 1
+        else f"{numbers.count(n_train)} ({rows[:at].count(n_train) + 1})"
+        for at, n_train in enumerate(rows)
     ]
-    first = ordered[0][1]
-    return Sizes(
-        title=wording.title(first),
-        metric=first.metric,
-        curves=tuple((name, curve) for name, (_, curve) in zip(names, ordered, strict=True)),
-    )
+    return [(name, one.curve) for name, one in zip(names, sizes.train_sizes, strict=True)]
 
 
-def _values(curve: Curve, view: HeatView) -> dict[int | None, float | None]:
+def _depths(sizes: Sizes) -> list[Depth]:
+    """Every depth of the curves, the full model first."""
+    points = [point for one in sizes.train_sizes for point in one.curve.points]
+    return [FULL, *sorted({point.n_frozen for point in points if point.n_frozen is not FULL})]
+
+
+def _values(curve: Curve, view: HeatView) -> dict[Depth, float | None]:
     """The mean of the full model and of each depth."""
     shown = series(curve, view)
     assert shown is not None, "scores are always there"
@@ -110,16 +88,16 @@ def _values(curve: Curve, view: HeatView) -> dict[int | None, float | None]:
 
 
 def _cells(sizes: Sizes, view: HeatView) -> Iterator[Row]:
-    for name, curve in sizes.curves:
+    for name, curve in _named(sizes):
         values = _values(curve, view)
-        for depth in sizes.depths:
-            value, place = values.get(depth), {"x": wording.depth(depth), "y": name}
+        for depth in _depths(sizes):
+            value, place = values.get(depth), {"x": curve_words.depth(depth), "y": name}
             if value is not None:
-                what = "full model" if depth is None else f"{depth} frozen"
-                said = f"{name} training rows, {what}: {text.score(value)}"
+                what = "full model" if depth is FULL else f"{depth} frozen"
+                said = f"{name} training rows, {what}: {numbers.score(value)}"
                 yield row("", "cell", score=value, said=said, **place)
-            yield row("", "word", label=text.score(value), **place)
+            yield row("", "word", label=numbers.score(value), **place)
 
 
-def _head(depth: int | None) -> str:
-    return "full" if depth is None else f"{depth} frozen"
+def _head(depth: Depth) -> str:
+    return "full" if depth is FULL else f"{depth} frozen"

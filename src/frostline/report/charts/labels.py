@@ -1,4 +1,4 @@
-"""Where names stand beside the dots of a chart so that they can be read. Pixels in, pixels out; knows no record."""
+"""Places names beside the dots of a chart so that they can be read. Pixels in, pixels out; it knows no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the charts of a page are made of: rows, layers, axes, panels."""
+"""The building blocks of charts: rows, layers, axes, panels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frostline.analysis import Interval
-from frostline.report import text
+from frostline.report import numbers
 from frostline.report.charts.curve import ACCENT, FONT, GREY, INK, PALE, Row
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 N_COLUMNS = 4
 SECOND = "#b4530a"
-"""of what is drawn beside the curve"""
+"""colour of what is drawn beside the curve"""
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b6914", "#6a3d9a", "#7f7f7f"]
-"""Told apart by colour-blind people too (after Okabe and Ito)."""
+"""Colour-blind people can tell these apart too (after Okabe and Ito)."""
 SCORE_FORMAT = ".3~f"
 STYLE: dict[str, Any] = {
     "font": FONT,
@@ -32,7 +32,7 @@ STYLE: dict[str, Any] = {
 
 
 def row(panel: str, kind: str, **values: Any) -> Row:
-    """One thing to draw, by what kind it is of."""
+    """One thing to draw, of one kind."""
     return {"panel": panel, "kind": kind, **values}
 
 
@@ -44,12 +44,12 @@ def marked(panel: str, x: float | str | None, y: float, interval: Interval | Non
 
 
 def cut(interval: Interval | None, low: float, high: float) -> Interval | None:
-    """The part of an interval that lies on the axis."""
+    """The part of an interval on the axis."""
     return None if interval is None else (max(low, min(interval[0], high)), min(high, max(interval[1], low)))
 
 
 def extent(values: Iterable[float], intervals: Iterable[Interval | None]) -> tuple[float, float]:
-    """Lowest and highest value to draw; of intervals, no more than half of the span of the rest beyond it."""
+    """Lowest and highest value to draw; intervals extend it by at most half of the span on each side."""
     given = list(values) or [0.0, 1.0]
     low, high = min(given), max(given)
     room = (high - low) / 2
@@ -58,8 +58,8 @@ def extent(values: Iterable[float], intervals: Iterable[Interval | None]) -> tup
 
 
 def short(names: Sequence[str], at_most: int) -> dict[str, str]:
-    """Names cut to fit, by the whole name; two that look the same then are numbered."""
-    fitting = {name: text.one_line(name, at_most) for name in names}
+    """Names cut to fit, by the full name; two that look the same after that are numbered."""
+    fitting = {name: numbers.one_line(name, at_most) for name in names}
     alike: dict[str, list[str]] = {}
     for name, brief in fitting.items():
         alike.setdefault(brief, []).append(name)
@@ -75,7 +75,7 @@ def axis(title: str, form: str, values: Sequence[float] | None = None) -> alt.Ax
 
 
 def y_axis(title: str, form: str = SCORE_FORMAT, domain: tuple[float, float] | None = None) -> alt.Y:
-    """The vertical axis; without a domain, one that fits."""
+    """The vertical axis; without a domain, it fits the data."""
     import altair as alt
 
     ticks = alt.Axis(title=title, format=form, domain=False, ticks=False, tickCount=5, labelPadding=6, titlePadding=8)
@@ -109,7 +109,7 @@ def legend(title: str) -> alt.Legend:
 
 
 def layer(kind: str, mark: str, *, is_said: bool = False, **style: Any) -> alt.Chart:
-    """The rows of one kind, as one kind of mark; one that is said tells its value when it is pointed at."""
+    """The rows of one kind, as one kind of mark; with `is_said` a mark shows its value under the pointer."""
     import altair as alt
 
     given: dict[str, Any] = {"type": mark, "aria": is_said, **style}
@@ -142,11 +142,11 @@ def marks(n_panels: int) -> list[alt.Chart]:
 def faceted(
     rows: Sequence[Row], layers: Sequence[alt.Chart], size: tuple[int, int] = (250, 150), *, n_columns: int = N_COLUMNS
 ) -> Drawing:
-    """The layers once for each panel, each with scales of its own; one panel needs no head."""
+    """The layers once for each panel, each with its own scales; a single panel has no title."""
     import altair as alt
 
     panels = list(dict.fromkeys(each["panel"] for each in rows))
-    width, height = (640, 320) if len(panels) == 1 else size
+    width, height = (520, 290) if len(panels) == 1 else size
     layered = alt.layer(*layers, data=alt.InlineData(values=list(rows))).properties(width=width, height=height)
     facet = alt.Facet("panel:N", title=None, sort=panels)
     chart: Drawing = layered if len(panels) == 1 else layered.facet(facet, columns=n_columns)
@@ -155,8 +155,26 @@ def faceted(
 
 
 def styled(chart: Drawing) -> Drawing:
-    """The chart with the house's fonts and colours."""
+    """The chart with our fonts and colours."""
     import altair as alt
 
     chart.config, chart.padding = alt.Config.from_dict(STYLE), 4
     return chart
+
+
+def panels_of(chart: Drawing) -> list[tuple[str, Drawing]]:
+    """The panels of a chart as charts of their own, with their titles; a chart without panels as it is."""
+    import altair as alt
+
+    given = chart.to_dict(validate=False)
+    if "facet" not in given:
+        return [("", chart)]
+    rows = given["data"]["values"]
+    titles = list(dict.fromkeys(each["panel"] for each in rows))
+    found: list[tuple[str, Drawing]] = []
+    for title in titles:
+        panel = alt.LayerChart.from_dict(given["spec"], validate=False)
+        panel.data = alt.InlineData(values=[each for each in rows if each["panel"] == title])
+        panel.title = alt.TitleParams(text=title, anchor="start", fontSize=12, fontWeight=600, color=INK)
+        found.append((title, styled(panel)))
+    return found

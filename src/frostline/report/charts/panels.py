@@ -1,12 +1,13 @@
-"""Curves → the charts of a report: one a question, with a panel for each curve."""
+"""Curves → the charts of a report: one per question, with a panel for each curve."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from frostline.analysis import Chapter, Curve, Interval, ProbePoint, Series, View, series
-from frostline.report import text, wording
+from frostline.analysis import Curve, Interval, ProbePoint, Series, View, series
+from frostline.records.depth import FULL, Depth, depth_words
+from frostline.report import numbers
 from frostline.report.charts.curve import INK, Row
 from frostline.report.charts.marks import (
     COLOURS,
@@ -27,6 +28,8 @@ from frostline.report.charts.marks import (
     short,
     y_axis,
 )
+from frostline.report.curve_tables import Learning
+from frostline.report.wording import curve_words
 
 if TYPE_CHECKING:
     import altair as alt
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from frostline.report.charts.marks import Drawing
 
 MOST_PANELS = 12
-"""Curves up to which each has a panel, with its intervals and runs; more of them share one a model, a line each."""
+"""Up to this many curves each have a panel, with intervals and runs; more share one panel per model, a line each."""
 VIEW_WORDS: dict[View, str] = {
     "score": "score",
     "difference": "difference from full",
@@ -52,7 +55,7 @@ _FORMATS: dict[View, str] = {
 
 
 def view_chart(curves: Sequence[Curve], view: View, probes: Sequence[ProbePoint] = ()) -> Drawing | None:
-    """The curves in a view, under a single one's scores the fits to its layers; None where the view means nothing."""
+    """The curves in a view; a single curve also shows its probes. None if the view is undefined."""
     seen = {panel: shown for panel, curve in _panels(curves) if (shown := _shown(curve, view))}
     if not seen:
         return None
@@ -69,18 +72,15 @@ def view_chart(curves: Sequence[Curve], view: View, probes: Sequence[ProbePoint]
 
 
 def _shared_chart(curves: Sequence[Curve], view: View) -> Drawing:
-    """Many curves, as in the paper's figure: a panel a model, a line a task."""
+    """Many curves, as in the figure of the paper: one panel per model, one line per task."""
     import altair as alt
 
-    names = {name: short([getattr(curve, name) for curve in curves], 40) for name in ("task", "model")}
+    tasks, models = short([curve.task for curve in curves], 40), _models(curves, 40)
     seen = [(curve, shown) for curve in curves if (shown := _shown(curve, view))]
-    rows = [
-        each
-        for curve, shown in seen
-        for each in _line_rows(names["model"][curve.model], names["task"][curve.task], shown)
-    ]
-    tasks = list(dict.fromkeys(each["task"] for each in rows))
-    colour = alt.Color("task:N", sort=tasks, scale=alt.Scale(domain=tasks, range=COLOURS), legend=legend("task"))
+    rows = [each for curve, shown in seen for each in _line_rows(models[curve.model], tasks[curve.task], shown)]
+    drawn_tasks = list(dict.fromkeys(each["task"] for each in rows))
+    scale = alt.Scale(domain=drawn_tasks, range=COLOURS)
+    colour = alt.Color("task:N", sort=drawn_tasks, scale=scale, legend=legend("task"))
     drawn = (layer("mean", "line", strokeWidth=1.8), layer("mean", "circle", is_said=True, size=36, opacity=1))
     layers = [mark.encode(x=depth_x(rows), y=_view_y(curves, view), color=colour) for mark in drawn]
     return faceted(rows, layers, (520, 260), n_columns=2)
@@ -94,7 +94,7 @@ def _line_rows(panel: str, task: str, shown: Series) -> Iterator[Row]:
 
 
 def line_search_chart(curves: Sequence[Curve]) -> Drawing | None:
-    """Scores against the rates that were tried; None where none were."""
+    """Scores against the learning rates that were tried; None if none were."""
     rows = [each for panel, curve in _panels(curves) for each in _rate_rows(panel, curve)]
     if not rows:
         return None
@@ -103,7 +103,7 @@ def line_search_chart(curves: Sequence[Curve]) -> Drawing | None:
 
 
 def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
-    """Scores against the seconds of one run, a dot a depth; None where no time was measured."""
+    """Scores against the seconds of one run, one dot per depth; None if no time was measured."""
     import altair as alt
 
     rows = [each for panel, curve in _panels(curves) for each in _cost_rows(panel, curve)]
@@ -115,18 +115,18 @@ def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
     return faceted(rows, layers)
 
 
-def learning_chart(chapters: Sequence[Chapter]) -> Drawing | None:
-    """Mean dev scores after each epoch; None where the runs are not at hand or have one epoch."""
+def learning_chart(learning: Sequence[tuple[Curve, Learning]]) -> Drawing | None:
+    """Mean dev scores after each epoch; None if the runs are not known or have one epoch."""
     import altair as alt
 
-    curves = [chapter.curve for chapter in chapters]
-    named = zip(chapters, _panels(curves), strict=True)
-    rows = [each for chapter, (panel, _) in named for each in _learning_rows(panel, chapter)]
+    curves = [curve for curve, _ in learning]
+    named = zip(learning, _panels(curves), strict=True)
+    rows = [each for (_, depths), (panel, _) in named for each in _learning_rows(panel, depths)]
     if not rows:
         return None
-    depths, epochs = (list(dict.fromkeys(each[name] for each in rows)) for name in ("depth", "x"))
+    shown, epochs = (list(dict.fromkeys(each[name] for each in rows)) for name in ("depth", "x"))
     scheme = alt.SchemeParams(name="viridis", extent=[0.2, 0.85])
-    colour = alt.Color("depth:O", sort=depths, scale=alt.Scale(domain=depths, scheme=scheme), legend=legend("frozen"))
+    colour = alt.Color("depth:O", sort=shown, scale=alt.Scale(domain=shown, scheme=scheme), legend=legend("frozen"))
     paths, dots = layer("mean", "line", strokeWidth=2), layer("mean", "circle", is_said=True, size=44, opacity=1)
     x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=14), axis=axis("epoch", "d", epochs))
     layers = [mark.encode(x=x, y=y_axis(_metrics(curves)), color=colour) for mark in (paths, dots)]
@@ -134,7 +134,7 @@ def learning_chart(chapters: Sequence[Chapter]) -> Drawing | None:
 
 
 def _shown(curve: Curve, view: View) -> Series | None:
-    """The curve in a view, if it has a depth to draw there."""
+    """The curve in a view; None if it has no depth to draw there."""
     shown = series(curve, view)
     return shown if shown is not None and any(mark.value is not None for mark in shown.marks) else None
 
@@ -163,7 +163,7 @@ def _view_rows(panel: str, shown: Series) -> Iterator[Row]:
 def _probe_rows(panel: str, probes: Sequence[ProbePoint]) -> Iterator[Row]:
     low, high = extent([probe.mean for probe in probes], [probe.ci for probe in probes])
     first = probes[0]
-    yield row(panel, "probe name", x=first.depth, y=first.mean, label="linear fit to what the layers below put out")
+    yield row(panel, "probe name", x=first.depth, y=first.mean, label="linear probe of the layers below")
     for probe in probes:
         yield row(panel, "probe path", x=probe.depth, y=probe.mean)
         yield row(panel, "probe", x=probe.depth, y=probe.mean, said=probe_said(probe))
@@ -173,13 +173,13 @@ def _probe_rows(panel: str, probes: Sequence[ProbePoint]) -> Iterator[Row]:
 
 
 def probe_said(probe: ProbePoint) -> str:
-    """A fit to a layer, in words."""
+    """The value of a linear probe, in words."""
     where = "embeddings" if probe.depth == 0 else f"layer {probe.depth}"
-    return f"linear fit to {where}: {_said('score', probe.mean, probe.ci)}"
+    return f"linear probe of {where}: {_said('score', probe.mean, probe.ci)}"
 
 
 def _probe_marks() -> list[alt.Chart]:
-    """The fits to the layers, set off by colour and shape."""
+    """The marks of the linear probes, in another colour and shape."""
     return [
         layer("probe path", "line", color=SECOND, strokeWidth=1.5, opacity=0.55, strokeDash=[4, 3]),
         layer("probe interval", "rule", color=SECOND, strokeWidth=2).encode(y2="y2:Q"),
@@ -191,7 +191,7 @@ def _probe_marks() -> list[alt.Chart]:
 def _rate_rows(panel: str, curve: Curve) -> Iterator[Row]:
     for tried in curve.line_search:
         if tried.score is not None:
-            said = f"rate {text.learning_rate(tried.learning_rate)}: {text.score(tried.score)}"
+            said = f"rate {numbers.learning_rate(tried.learning_rate)}: {numbers.score(tried.score)}"
             yield from marked(panel, tried.learning_rate, tried.score, None, said)
             if tried.learning_rate == curve.learning_rate:
                 yield row(panel, "ring", x=tried.learning_rate, y=tried.score)
@@ -200,40 +200,47 @@ def _rate_rows(panel: str, curve: Curve) -> Iterator[Row]:
 def _cost_rows(panel: str, curve: Curve) -> Iterator[Row]:
     for point in (curve.full, *curve.points):
         if point.mean is not None and point.seconds:
-            name = wording.depth(point.n_frozen)
-            said = f"{_frozen(point.n_frozen)}: {text.score(point.mean)} in {text.duration(point.seconds)}"
+            name = curve_words.depth(point.n_frozen)
+            said = f"{_frozen(point.n_frozen)}: {numbers.score(point.mean)} in {numbers.duration(point.seconds)}"
             yield from marked(panel, point.seconds, point.mean, point.ci, said)
             yield row(panel, "name", x=point.seconds, y=point.mean, label=name)
 
 
-def _learning_rows(panel: str, chapter: Chapter) -> Iterator[Row]:
-    for n_frozen, points in chapter.learning:
+def _learning_rows(panel: str, depths: Learning) -> Iterator[Row]:
+    for n_frozen, points in depths:
         if len(points) == 1:
             continue
         for epoch, score in points:
-            said = f"{_frozen(n_frozen)}, epoch {epoch}: {text.score(score)}"
-            yield row(panel, "mean", x=epoch, y=score, said=said, depth=wording.depth(n_frozen))
+            said = f"{_frozen(n_frozen)}, epoch {epoch}: {numbers.score(score)}"
+            yield row(panel, "mean", x=epoch, y=score, said=said, depth=curve_words.depth(n_frozen))
 
 
 def _panels(curves: Sequence[Curve]) -> list[tuple[str, Curve]]:
-    """Each curve with the head of its panel."""
-    tasks, models = short([curve.task for curve in curves], 28), short([curve.model for curve in curves], 28)
+    """Each curve with the title of its panel."""
+    tasks, models = short([curve.task for curve in curves], 28), _models(curves, 28)
     return [(f"{tasks[curve.task]} · {models[curve.model]}", curve) for curve in curves]
 
 
-def _frozen(n_frozen: int | None) -> str:
-    return "full model" if n_frozen is None else f"{n_frozen} frozen"
+def _models(curves: Sequence[Curve], at_most: int) -> dict[str, str]:
+    """Names of the models cut to fit, by the full name; a folder is shown by its last part."""
+    names = {curve.model: numbers.model_name(curve.model, 1000) for curve in curves}
+    brief = short(list(names.values()), at_most)
+    return {model: brief[name] for model, name in names.items()}
+
+
+def _frozen(depth: Depth) -> str:
+    return depth_words(depth) if depth is FULL else f"{depth} frozen"
 
 
 def _said(view: View, value: float, interval: Interval | None) -> str:
-    """A value of a view with its interval, in words."""
-    said = wording.view_value(view, value)
-    return said if interval is None else f"{said} {wording.view_interval(view, interval)}"
+    """A value of a view with its interval."""
+    said = curve_words.view_value(view, value)
+    return said if interval is None else f"{said} {curve_words.view_interval(view, interval)}"
 
 
 def _metrics(curves: Iterable[Curve]) -> str:
-    """What the scores are."""
-    names = list(dict.fromkeys(text.one_line(curve.metric, 40) for curve in curves))
+    """The name of the metric, or `score` if there are several."""
+    names = list(dict.fromkeys(numbers.one_line(curve.metric, 40) for curve in curves))
     return names[0] if len(names) == 1 else "score"
 
 

@@ -1,4 +1,4 @@
-"""A curve as lines of characters: one row a depth, its mean, its interval, and the line to reach."""
+"""A curve as lines of characters: one row per depth with its mean and interval, and the score to reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from frostline.analysis import Curve, Point
 from frostline.analysis.views import series
-from frostline.report import text, wording
+from frostline.report import numbers
+from frostline.report.wording import curve_words
 
 MEAN, SEED, LINE = "●", "○", "┊"
 _LABEL_WIDTH = 6
@@ -15,7 +16,7 @@ _GAP = "  "
 
 
 def chart_lines(curve: Curve, width: int) -> list[str]:
-    """The chart, at most `width` columns wide; empty when no run has a score or there is no room."""
+    """The chart with its heading first, at most `width` columns wide; empty without scores or without room."""
     points = [point for point in (curve.full, *curve.points) if point.mean is not None]
     n_columns = width - _LABEL_WIDTH - _VALUE_WIDTH - 2 * len(_GAP)
     if not points or n_columns < 20:
@@ -28,14 +29,20 @@ def chart_lines(curve: Curve, width: int) -> list[str]:
     def column(value: float) -> int:
         return round((value - low) / (high - low) * (n_columns - 1)) if high > low else n_columns // 2
 
-    lines = [_row(point, n_columns, column, line) for point in points]
+    lines = [_heading(curve), *(_row(point, n_columns, column, line) for point in points)]
     margin = " " * _LABEL_WIDTH + _GAP
     if line is not None and asked is not None:
-        said = f"{text.keep_share(asked.keep)} of {wording.SCALE_WORDS[asked.scale]}: {text.score(line)}"
+        said = f"{numbers.keep_share(asked.keep)} of {curve_words.SCALE_WORDS[asked.scale]}: {numbers.score(line)}"
         lines.append(margin + _centred(said, column(line), n_columns))
-    left = f"chance {text.score(low)}" if low == curve.chance else text.score(low)
-    lines.append(margin + left + text.score(high).rjust(n_columns - len(left)))
+    left = f"chance {numbers.score(low)}" if low == curve.chance else numbers.score(low)
+    lines.append(margin + left + numbers.score(high).rjust(n_columns - len(left)))
     return lines
+
+
+def _heading(curve: Curve) -> str:
+    has_open = any(point.ci is None and point.scores for point in (curve.full, *curve.points))
+    seeds = f", seeds {SEED} if too few for one" if has_open else ""
+    return f"Frozen layers and {numbers.one_line(curve.metric, 20)}: mean {MEAN}, 95% interval{seeds}"
 
 
 def _row(point: Point, n_columns: int, column: Callable[[float], int], line: float | None) -> str:
@@ -49,8 +56,8 @@ def _row(point: Point, n_columns: int, column: Callable[[float], int], line: flo
             cells[column(score)] = SEED
     assert point.mean is not None
     cells[column(point.mean)] = MEAN
-    label = wording.depth(point.n_frozen).rjust(_LABEL_WIDTH)
-    return f"{label}{_GAP}{''.join(cells)}{_GAP}{text.score(point.mean).rjust(_VALUE_WIDTH)}"
+    label = curve_words.depth(point.n_frozen).rjust(_LABEL_WIDTH)
+    return f"{label}{_GAP}{''.join(cells)}{_GAP}{numbers.score(point.mean).rjust(_VALUE_WIDTH)}"
 
 
 def _draw_interval(cells: list[str], first: int, last: int) -> None:

@@ -1,4 +1,4 @@
-"""Chapters → one self-contained page: no request, no arithmetic; charts are drawn here, not in the browser."""
+"""Chapters → one self-contained page. The charts are drawn here; the browser loads nothing and computes nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from functools import cache
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from frostline.analysis import Chapter, Curve, Finding
-from frostline.report import comparison_wording, summaries, text, wording
-from frostline.report.chapters import AnyChapter, Told, comparisons_in, curves_in, told
-from frostline.report.formats.comparison_sections import comparison_sections, heat_sections
-from frostline.report.formats.curve_sections import curve_sections
-from frostline.report.formats.sections import Section
+from frostline.report import numbers
+from frostline.report.chapter import Chapter, arranged, by_class, runs_table, spread
+from frostline.report.sections import Section
+from frostline.report.tables import without_names
 
 if TYPE_CHECKING:
     import jinja2
@@ -21,25 +19,23 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 20
 MOST_ANSWERS = 4
-"""Curves and comparisons up to which each has its sentence; more are a table."""
-_ASKED_OF_CURVES = "how many of the last layers need fine-tuning?"
-_ASKED_OF_COMPARISONS = "which way of fine-tuning is worth its cost?"
+"""Up to this many chapters each have their answer at the top; more are a table."""
 
 
-def page(chapters: Sequence[AnyChapter], *, is_live: bool = False) -> str:
-    """The report as HTML; a live one is loaded anew by the browser while runs are missing."""
-    curves, comparisons = curves_in(chapters), comparisons_in(chapters)
-    shown: list[AnyChapter] = [*curves, *comparisons]
+def page(chapters: Sequence[Chapter], *, is_live: bool = False) -> str:
+    """The report as HTML; the browser reloads a live page while runs are missing."""
+    everything = arranged(chapters)
+    shown = [chapter for chapter in everything if not chapter.is_overview]
     is_many = len(shown) > 1
     n_missing = sum(chapter.n_missing for chapter in shown)
     return _template().render(
-        title=_title(chapters),
-        kicker=_ASKED_OF_CURVES if curves else _ASKED_OF_COMPARISONS,
+        title=_title(spread(chapters)),
+        kicker=shown[0].question,
         answers=list(_answers(shown)) if len(shown) <= MOST_ANSWERS else [],
         going=_going(shown, n_missing),
         refresh=REFRESH_SECONDS if is_live and n_missing else None,
         is_many=is_many,
-        sections=[_lean(section, is_many) for section in _sections(chapters, shown) if section is not None],
+        sections=[_lean(section, is_many) for section in _sections(everything, shown) if section is not None],
         version=metadata.version("frostline"),
         style=_asset("style.css"),
         script=_asset("script.js"),
@@ -47,90 +43,69 @@ def page(chapters: Sequence[AnyChapter], *, is_live: bool = False) -> str:
 
 
 def _lean(section: Section, is_many: bool) -> Section:
-    """A section whose tables, where all is of one curve, do not name it in every row."""
+    """The section; if the page has one result, without its name in every row."""
     if is_many:
         return section
     return dataclasses.replace(
         section,
-        tables=[summaries.without_names(table) for table in section.tables],
+        tables=[without_names(table) for table in section.tables],
         views=[
-            dataclasses.replace(view, tables=[summaries.without_names(table) for table in view.tables])
-            for view in section.views
+            dataclasses.replace(view, tables=[without_names(table) for table in view.tables]) for view in section.views
         ],
-        runs=None if section.runs is None else summaries.without_names(section.runs),
+        runs=None if section.runs is None else without_names(section.runs),
     )
 
 
-def _title(chapters: Sequence[AnyChapter]) -> str:
-    """Of one, its name; of several, how many of what. Takes the names as they were given."""
+def _title(chapters: Sequence[Chapter]) -> str:
+    """The title of a single chapter; for several, how many of each kind."""
     if len(chapters) == 1:
-        return wording.title_of(told(chapters[0]))
-    of = [told(chapter) for chapter in chapters]
-    n_curves = sum(isinstance(one, Curve) for one in of)
-    kinds = ((n_curves, "curve"), (len(of) - n_curves, "comparison"))
-    what = " and ".join(text.counted(number, noun) for number, noun in kinds if number)
-    n_tasks, n_models = len({one.task for one in of}), len({one.model for one in of})
-    return f"{what} of {text.counted(n_tasks, 'task')} and {text.counted(n_models, 'model')}"
+        return chapters[0].title
+    counts = [numbers.counted(len(group), kind.noun) for kind, group in by_class(chapters).items()]
+    n_tasks, n_models = len({one.task for one in chapters}), len({one.model for one in chapters})
+    of = f" of {numbers.counted(n_tasks, 'task')} and {numbers.counted(n_models, 'model')}"
+    return f"{' and '.join(counts)}{of}"
 
 
-def _answers(chapters: Sequence[AnyChapter]) -> Iterator[dict[str, str]]:
+def _answers(chapters: Sequence[Chapter]) -> Iterator[dict[str, str]]:
     for chapter in chapters:
-        one = told(chapter)
-        head = f"{wording.title_of(one)}:" if len(chapters) > 1 else ""
-        sure = wording.decision(one) if isinstance(one, Finding) else ""
-        said = wording.answer(one) if isinstance(one, Curve) else comparison_wording.answer(one)
-        yield {"head": head, "said": said, "sure": sure}
+        said, *sure = chapter.answer
+        yield {"head": f"{chapter.title}:" if len(chapters) > 1 else "", "said": said, "sure": " ".join(sure)}
 
 
-def _going(chapters: Sequence[AnyChapter], n_missing: int) -> str:
-    """How far it is; nothing when all is done."""
+def _going(chapters: Sequence[Chapter], n_missing: int) -> str:
+    """The progress in words; empty if all runs are done."""
     if not n_missing:
         return ""
     n_done = sum(len(chapter.runs) for chapter in chapters)
-    return f"{n_done} of {text.counted(n_done + n_missing, 'run')} done: the numbers below are of these, and will move."
+    return f"{n_done} of {numbers.counted(n_done + n_missing, 'run')} done: the numbers below will change."
 
 
-def _sections(given: Sequence[AnyChapter], shown: Sequence[AnyChapter]) -> Iterator[Section | None]:
-    """Those of the chapters as they are shown; sizes of one task are found by the names as given."""
-    curves = [chapter for chapter in shown if isinstance(chapter, Chapter)]
-    comparisons = [chapter.comparison for chapter in shown if not isinstance(chapter, Chapter)]
-    yield from curve_sections(curves)
-    yield from heat_sections([chapter for chapter in given if isinstance(chapter, Chapter)])
-    yield from comparison_sections(comparisons)
-    runs = summaries.runs_table(shown)
+def _sections(everything: Sequence[Chapter], shown: Sequence[Chapter]) -> Iterator[Section | None]:
+    for kind, group in by_class(everything).items():
+        yield from kind.sections(group)
+    runs = runs_table(shown)
     yield Section(id="runs", title="Runs", runs=runs) if runs.rows else None
-    cares = list(_cares([told(chapter) for chapter in shown]))
-    yield Section(id="care", title="Take care", cares=cares) if cares else None
-    notes = [*([wording.INTERVALS_NOTE] if curves else []), *([comparison_wording.NOTE] if comparisons else [])]
-    yield Section(id="how", title="How it was run", hows=list(_hows(shown)), note=" ".join(notes))
+    warnings = list(_warnings(shown))
+    yield Section(id="warnings", title="Warnings", warnings=warnings) if warnings else None
+    notes = list(dict.fromkeys(chapter.note for chapter in shown if chapter.note))
+    yield Section(id="how", title="How it was run", details=list(_details(shown)), note=" ".join(notes))
 
 
-def _cares(all_told: Sequence[Told]) -> Iterator[dict[str, object]]:
-    for one in all_told:
-        remarks = wording.remarks(one)
-        if remarks:
-            yield {"title": wording.title_of(one) if len(all_told) > 1 else "", "remarks": remarks}
-
-
-def _hows(chapters: Sequence[AnyChapter]) -> Iterator[dict[str, object]]:
+def _warnings(chapters: Sequence[Chapter]) -> Iterator[dict[str, object]]:
     for chapter in chapters:
-        one, came = told(chapter), chapter.provenance
-        lines = wording.how_run(one) if isinstance(one, Curve) else comparison_wording.how_run(one)
-        if came is not None:
-            rows = f"{text.count(came.n_train)} training rows, {text.count(came.n_dev)} dev rows"
-            lines += [("data", f"{rows}, fingerprint {came.data_fingerprint}"), ("model", came.model_fingerprint)]
-            lines += [("versions", _listed(came.versions)), ("machine", _listed(came.hardware))]
-            lines += [("folder", came.folder), ("last run", came.at)]
+        if chapter.warnings:
+            yield {"title": chapter.title if len(chapters) > 1 else "", "lines": chapter.warnings}
+
+
+def _details(chapters: Sequence[Chapter]) -> Iterator[dict[str, object]]:
+    for chapter in chapters:
+        came = chapter.provenance
         yield {
-            "title": wording.title_of(one),
-            "lines": [(name, text.one_line(said, 2000)) for name, said in lines],
-            "command": "" if came is None else text.one_line(came.command, 4000),
+            "title": chapter.title,
+            "lines": [(name, numbers.one_line(value, 2000)) for name, value in chapter.details],
+            "command": "" if came is None else numbers.one_line(came.command, 4000),
             "settings": "" if came is None else came.settings,
         }
-
-
-def _listed(named: dict[str, str]) -> str:
-    return ", ".join(f"{name} {what}" for name, what in named.items() if what)
 
 
 @cache

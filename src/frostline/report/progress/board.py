@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from frostline import stats
-from frostline.report import text
+from frostline.report import numbers
 
 LANE = 20
 """columns of the small chart"""
@@ -57,13 +57,13 @@ class Board:
         """The board, with what runs at the moment, by label; a line is cut where the terminal ends."""
         means = {name: stats.mean(kind.scores) for name, kind in self._kinds.items() if kind.scores}
         names = list(dict.fromkeys([*self._kinds, *(_name(label) for label in running)]))
-        width = max((len(text.one_line(name, _MOST_NAME)) for name in names), default=0)
+        width = max((len(numbers.one_line(name, _MOST_NAME)) for name in names), default=0)
         lines = []
         for name in names:
             kind = self._kinds.get(name, _Kind())
             now = "; ".join(words for label, words in running.items() if _name(label) == name)
             done = f"{len(kind.scores)}/{kind.n_runs}" if kind.n_runs else ""
-            head = f"  {text.one_line(name, _MOST_NAME):{width}}  {done:>6}  {text.score(means.get(name)):>6}"
+            head = f"  {numbers.one_line(name, _MOST_NAME):{width}}  {done:>6}  {numbers.score(means.get(name)):>6}"
             line = f"{head}  {_lane(means.get(name), list(means.values()))}  {now or _state(kind)}"
             lines.append(Text(line, no_wrap=True, overflow="ellipsis"))
         return Group(*lines)

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from frostline.report import text
+from frostline.report import numbers
 from frostline.report.progress.board import Board
 
 Clock = Callable[[], float]
@@ -70,7 +70,7 @@ class Tally:
     def time_left(self) -> str:
         """`about 2 min left`, or nothing where that cannot be said or nothing is left."""
         left = self.seconds_left()
-        return "" if not left or self.n_ended >= self.n_runs else f"about {text.rough_duration(left)} left"
+        return "" if not left or self.n_ended >= self.n_runs else f"about {numbers.rough_duration(left)} left"
 
 
 class Progress(ABC):
@@ -160,12 +160,12 @@ class PlainProgress(Progress):
         """A line with the error."""
         with self._lock:
             self._tally.crash(units)
-            self._print(_ended_line(self._tally, label, f"crashed: {text.one_line(error, 300)}"))
+            self._print(_ended_line(self._tally, label, f"crashed: {numbers.one_line(error, 300)}"))
 
     def note(self, said: str) -> None:
         """A line."""
         with self._lock:
-            self._print(text.one_line(said, 1000))
+            self._print(numbers.one_line(said, 1000))
 
     def _print(self, line: str) -> None:
         self._last_line_at = self._clock()
@@ -238,13 +238,13 @@ class LiveProgress(Progress):
             self._tally.crash(units)
             self._running.pop(label, None)
             self._board.crash(label)
-            line = _ended_line(self._tally, label, f"crashed: {text.one_line(error, 300)}")
+            line = _ended_line(self._tally, label, f"crashed: {numbers.one_line(error, 300)}")
         self.note(line)
 
     def note(self, said: str) -> None:
         """A line above the bar, which stays."""
         # Not under our lock: printing redraws the bar, and that takes it.
-        self._console.print(Text(text.one_line(said, 1000)), highlight=False)
+        self._console.print(Text(numbers.one_line(said, 1000)), highlight=False)
 
     def render(self) -> RenderableType:
         """The display as it stands."""
@@ -264,7 +264,7 @@ class LiveProgress(Progress):
 
 
 def _name(label: str) -> str:
-    return text.one_line(label, 60)
+    return numbers.one_line(label, 60)
 
 
 def _ended_line(tally: Tally, label: str, said: str) -> str:
@@ -275,11 +275,11 @@ def _ended_line(tally: Tally, label: str, said: str) -> str:
 
 
 def _result_words(seconds: float, score: float | None) -> str:
-    return f"score {text.score(score)} in {text.duration(seconds)}"
+    return f"score {numbers.score(score)} in {numbers.duration(seconds)}"
 
 
 def _epoch_words(epoch: int, epochs: int, loss: float | None, score: float | None) -> str:
     words = f"epoch {epoch} of {epochs}"
     if loss is not None:
-        words += f", loss {text.loss(loss)}"
-    return words if score is None else f"{words}, score {text.score(score)}"
+        words += f", loss {numbers.loss(loss)}"
+    return words if score is None else f"{words}, score {numbers.score(score)}"

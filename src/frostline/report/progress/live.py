@@ -1,4 +1,4 @@
-"""The page of a sweep while it runs: written anew as runs finish, as often as costs next to nothing."""
+"""The page of a sweep while it runs: rewritten as runs finish, but not so often that it costs time."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frostline.analysis import Chapter, ComparisonChapter
 from frostline.errors import one_line
+from frostline.report.chapter import Chapter
 from frostline.report.formats.html import page
 from frostline.storage import atomic
 
 PAUSE = 40.0
-"""How many times the time that the last page took passes before the next: a fortieth of one core at most."""
+"""Wait this many times as long as the last page took: the page costs at most a fortieth of one core."""
 
 
 @dataclass
 class LivePage:
-    """`report.html` of what is being run."""
+    """`report.html` of a sweep that is running."""
 
     folder: Path
-    """the out folder"""
-    chapter: Callable[[], Chapter | ComparisonChapter | None]
-    """what is there so far; None before there is something to show"""
+    """the output folder"""
+    chapter: Callable[[], Chapter | None]
+    """the result so far; None if there is nothing to show yet"""
     tell: Callable[[str], None]
-    """told once if the page cannot be written; the sweep goes on"""
+    """called once if the page cannot be written; the sweep continues"""
     clock: Callable[[], float] = time.monotonic
     _not_before: float = field(default=0.0, init=False)
     _is_given_up: bool = field(default=False, init=False)
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the page."""
         return self.folder / "report.html"
 
     def renew(self) -> None:
-        """Writes the page anew, unless the last time is too near."""
+        """Write the page again, unless the last time was too recent."""
         if self._is_given_up or self.clock() < self._not_before:
             return
         began = self.clock()
@@ -44,7 +44,7 @@ class LivePage:
             chapter = self.chapter()
             if chapter is not None:
                 atomic.write(self.path, page([chapter], is_live=True))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a page, hours of runs must not end by it
+        except Exception as error:  # noqa: BLE001 - a broken page must not end hours of runs
             self._is_given_up = True
-            self.tell(f"{self.path} is not kept up to date: {one_line(error)}")
+            self.tell(f"{self.path} is no longer updated: {one_line(error)}")
         self._not_before = self.clock() + PAUSE * (self.clock() - began)

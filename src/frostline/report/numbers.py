@@ -1,6 +1,6 @@
-"""How a number, a name or an absent value is written: the one place, for every format.
+"""How a number, a name or a missing value is written, in one place for every format.
 
-Knows no record.
+This module knows no record.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 DASH = "–"
-"""stands for a value that is not there"""
+"""written for a missing value"""
 
-# Control characters, line separators, text-direction overrides, lone surrogates, and what XML forbids.
+# Control characters, line separators, text-direction overrides, lone surrogates, and characters that XML forbids.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]+")
 
 
@@ -42,12 +42,12 @@ def rough_share(value: float | None) -> str:
 
 
 def part(amount: float | None, whole: float | None) -> str:
-    """How much of the whole an amount is, for a sentence: `25%`."""
+    """An amount as a share of the whole, for a sentence: `25%`."""
     return DASH if amount is None or not whole else rough_share(amount / whole)
 
 
 def keep_share(value: float) -> str:
-    """A share somebody asked for, without needless digits: `90%`, `97.5%`."""
+    """A share that the user asked for, without unnecessary digits: `90%`, `97.5%`."""
     return f"{round(100 * value, 6):g}%"
 
 
@@ -88,7 +88,7 @@ def size(n_bytes: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """How long something took: `0.4 s`, `12 s`, `3 min 12 s`, `2 h 05 min`."""
+    """A measured time: `0.4 s`, `12 s`, `3 min 12 s`, `2 h 05 min`."""
     if seconds is None:
         return DASH
     if seconds < 9.95:
@@ -102,7 +102,7 @@ def duration(seconds: float | None) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """How long something may take, no finer than a guess deserves: `45 s`, `2 min`, `3 h 10 min`."""
+    """An estimated time, rounded as an estimate should be: `45 s`, `2 min`, `3 h 10 min`."""
     if seconds < 57.5:
         return f"{max(5, 5 * round(seconds / 5))} s"
     minutes = round(seconds / 60)
@@ -113,7 +113,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time in seconds for a column of them: `0.42`, `12.3`, `1,234`."""
+    """A time in seconds, for a table: `0.42`, `12.3`, `1,234`."""
     if value is None:
         return DASH
     places = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -121,7 +121,7 @@ def seconds(value: float | None) -> str:
 
 
 def learning_rate(value: float | None) -> str:
-    """A learning rate: `5e-5`, `1.5e-4`, `0.1`; every digit it has."""
+    """A learning rate with all its digits: `5e-5`, `1.5e-4`, `0.1`."""
     if value is None:
         return DASH
     return f"{Decimal(repr(value)).normalize():e}" if 0 < abs(value) < 0.01 else f"{value:g}"
@@ -135,12 +135,23 @@ def loss(value: float | None) -> str:
 
 
 def one_line(text: str, at_most: int = 200) -> str:
-    """Text from outside, safe to show: one line, no control characters, its middle left out when it is long."""
+    """Text from outside, safe to show: one line, no control characters; if it is long, without its middle."""
     line = _UNPRINTABLE.sub(" ", text).strip()
     if len(line) <= at_most:
         return line
     head = (at_most - 1) // 2
     return f"{line[:head]}…{line[len(line) - (at_most - 1 - head) :]}"
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is named by a path. A Hub name has at most one slash and does not begin like a path."""
+    return model.startswith(("/", "./", "../", "~")) or "\\" in model or model.rstrip("/").count("/") > 1
+
+
+def model_name(model: str, at_most: int = 200) -> str:
+    """A model as reports show it: a Hub name as it is, a folder by its last part."""
+    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    return one_line(last if is_folder(model) and last else model, at_most)
 
 
 def _interval(ends: list[str] | None) -> str:

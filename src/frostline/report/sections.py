@@ -1,4 +1,7 @@
-"""Parts of a page, as its template takes them: charts with the tables behind them, drawn as SVG."""
+"""Parts of a page, as its template takes them: charts with the tables behind them, drawn as SVG.
+
+A chart with several panels is drawn as one SVG per panel, so that a narrow screen can stack them.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,10 @@ class Shown:
 
     name: str
     title: str
-    svg: Markup
+    panels: list[Markup]
+    """SVG, one per panel"""
     caption: str
     tables: list[Table]
-    is_wide: bool = False
-    """has panels side by side"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +51,29 @@ class Section:
     below: list[Table] = field(default_factory=list)
     """tables below the charts"""
     runs: Table | None = None
-    cares: list[dict[str, object]] = field(default_factory=list)
-    hows: list[dict[str, object]] = field(default_factory=list)
+    warnings: list[dict[str, object]] = field(default_factory=list)
+    details: list[dict[str, object]] = field(default_factory=list)
     note: str = ""
 
 
-def charted(section: Section, chart: Drawing | None, table: Table, caption: str, *, is_wide: bool) -> Section | None:
-    """The section with one chart; None where there is nothing to draw."""
+def charted(section: Section, chart: Drawing | None, table: Table, caption: str) -> Section | None:
+    """The section with one chart; None if there is nothing to draw."""
     if chart is None:
         return None
-    svg = drawn(chart, f"{section.title}; the table below holds its values")
-    shown = Shown(name=section.id, title=section.title, svg=svg, caption=caption, tables=[table], is_wide=is_wide)
-    section.views.append(shown)
+    panels = drawn(chart, f"{section.title}; the table below holds its values")
+    section.views.append(Shown(name=section.id, title=section.title, panels=panels, caption=caption, tables=[table]))
     return section
 
 
-def drawn(chart: Drawing, label: str) -> Markup:
-    """The chart as SVG with the page's colours, and marks that keys can reach."""
+def drawn(chart: Drawing, label: str) -> list[Markup]:
+    """The panels of a chart as SVG with the colours of the page, and marks that the keyboard can reach."""
+    from frostline.report.charts.marks import panels_of
+
+    parts = panels_of(chart)
+    return [_svg(part, f"{label}: {name}" if name else label) for name, part in parts]
+
+
+def _svg(chart: Drawing, label: str) -> Markup:
     import vl_convert
     from markupsafe import Markup, escape
 
@@ -83,5 +91,5 @@ def drawn(chart: Drawing, label: str) -> Markup:
 
 
 def _shortened(places: re.Match[str]) -> str:
-    """Where a mark lies, to a hundredth of a pixel."""
+    """The position of a mark, to a hundredth of a pixel."""
     return re.sub(r"(\.\d\d)\d+", r"\1", places[0])

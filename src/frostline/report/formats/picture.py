@@ -1,0 +1,64 @@
+"""Chapters → one picture that can stand alone: SVG, PNG or PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from frostline.report.chapter import Chapter, arranged, by_class
+from frostline.report.charts import curve as charts
+from frostline.report.charts import marks
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from frostline.report.charts.marks import Drawing
+
+_APART = 44
+"""pixels between pictures"""
+_PNG_SCALE = 2.0
+
+
+def svg(chapters: Sequence[Chapter]) -> str:
+    """The pictures of all chapters as one SVG, one below the other. Results without one are shown by their answer."""
+    import vl_convert
+
+    groups = by_class(arranged(chapters))
+    pictures = [picture for kind, group in groups.items() for picture in kind.pictures(group)]
+    return str(vl_convert.vegalite_to_svg(_joined(pictures or [_words(chapters[0])]).to_dict()))
+
+
+def png(chapters: Sequence[Chapter]) -> bytes:
+    """The picture as PNG."""
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_png(svg(chapters), scale=_PNG_SCALE))
+
+
+def pdf(chapters: Sequence[Chapter]) -> bytes:
+    """The picture as PDF."""
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_pdf(svg(chapters)))
+
+
+def _joined(pictures: Sequence[Drawing]) -> Drawing | alt.VConcatChart:
+    """One below the other; fonts and colours are set for all of them together."""
+    import altair as alt
+
+    if len(pictures) == 1:
+        return pictures[0]
+    for picture in pictures:
+        picture.config, picture.padding = alt.Undefined, alt.Undefined
+    joined = alt.vconcat(*pictures, spacing=_APART)
+    joined.config, joined.padding = alt.Config.from_dict(marks.STYLE | charts.STYLE), 12
+    return joined
+
+
+def _words(chapter: Chapter) -> Drawing:
+    """The answer of a chapter as a picture."""
+    import altair as alt
+
+    title = alt.TitleParams(text=charts.wrapped_title(chapter.answer[0]), subtitle=[chapter.title])
+    mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="")
+    return marks.styled(alt.layer(mark).properties(width=charts.WIDTH, height=20, title=title))

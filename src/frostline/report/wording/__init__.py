@@ -1,0 +1,1 @@
+"""What curves and comparisons say, in sentences."""

@@ -1,0 +1,318 @@
+"""What a curve says in words: the answer, its short form, the operating points, how it was run.
+
+The answer is the sentence that people act on, so it must not recommend a result that is worth nothing. If the full
+model did not learn, or the recommended depth does no better than a constant answer, the sentence begins with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frostline import stats
+from frostline.analysis import (
+    Comparison,
+    Curve,
+    CurveCost,
+    DepthShare,
+    Finding,
+    Interval,
+    OperatingPoint,
+    Point,
+    Replicated,
+    RunCounts,
+    View,
+)
+from frostline.records.depth import FULL, Depth
+from frostline.records.specs import Scale
+from frostline.report import numbers
+
+SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
+PROTOCOL_WORDS = {
+    "paper": "the best learning rate of the full model, chosen on dev, at every depth",
+    "tuned": "a learning rate for each depth, chosen on rows held out of train",
+}
+ADVICE = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
+"""what to do if nothing was learned"""
+INTERVALS_NOTE = (
+    "95% intervals: new seeds on this dev set; “with examples”: new seeds and new dev examples. "
+    "Seconds: time to train and evaluate one run, without computing the frozen layers. "
+    "Failed: the run ended at or below chance."
+)
+
+
+def title(record: Curve | Comparison) -> str:
+    """Which model on which task."""
+    return f"{numbers.model_name(record.model, 60)} on {numbers.one_line(record.task, 60)}"
+
+
+def headline(curve: Curve) -> OperatingPoint | None:
+    """The first operating point; None if no share was asked for."""
+    return curve.operating_points[0] if curve.operating_points else None
+
+
+def point_at(curve: Curve, n_frozen: Depth) -> Point | None:
+    """The point of the curve at a depth; None for the full model or a depth that was not tried."""
+    return next((point for point in curve.points if point.n_frozen == n_frozen), None)
+
+
+def depth(n_frozen: Depth) -> str:
+    """The name of a depth in tables and charts: `full`, `0`, `3`."""
+    return str(n_frozen)
+
+
+def what_trains(trained_layers: int, n_layers: int) -> str:
+    """What a depth trains: `the last 3 of 6 layers`."""
+    if trained_layers == 0:
+        return "the head alone"
+    if trained_layers == n_layers:
+        return f"all {numbers.counted(n_layers, 'layer')} above frozen embeddings"
+    return f"the last {f'{trained_layers} ' if trained_layers > 1 else ''}of {numbers.counted(n_layers, 'layer')}"
+
+
+def kept(point: Point, scale: Scale) -> float | None:
+    """The share of the full score that a point keeps, on a scale."""
+    return point.ratio if scale == "ratio" else point.ratio_above_chance
+
+
+def view_value(view: View, value: float | None) -> str:
+    """A value of a view: `0.741`, `−0.041`, `94.8%`."""
+    if view == "difference":
+        return numbers.difference(value)
+    return numbers.share(value) if view in ("ratio", "ratio_above_chance") else numbers.score(value)
+
+
+def view_interval(view: View, interval: Interval | None) -> str:
+    """The interval of a value of a view."""
+    if view == "difference":
+        return numbers.difference_interval(interval)
+    return (
+        numbers.share_interval(interval)
+        if view in ("ratio", "ratio_above_chance")
+        else numbers.score_interval(interval)
+    )
+
+
+def answer(curve: Curve) -> str:
+    """How many of the last layers need fine-tuning, what is kept, what is saved."""
+    asked = headline(curve)
+    if curve.full.mean is None:
+        return "No run of the full model finished, so no depth can be compared with it."
+    if not has_learned(curve.full):
+        return f"The full model did not learn: {_metric(curve)} {_full_score(curve)}; {ADVICE}."
+    if asked is None or not curve.points:
+        return f"The full model scores {_metric(curve)} {_full_score(curve)}; no depth was compared with it."
+    if asked.trained_layers is None:
+        return f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]} is undefined: {_why_undefined(curve)}."
+    point = point_at(curve, asked.n_frozen)
+    if asked.n_frozen is FULL or point is None:
+        return _none_keeps(curve, asked)
+    if is_constant(curve, point):
+        return _no_better_than_constant(curve, point, asked)
+    trains = f"training {what_trains(point.trained_layers, curve.n_layers)}"
+    failed = f"{failed_runs(point)} failed (at or below chance): " if point.n_failed else ""
+    return (
+        f"{_sentence(failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
+        f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
+        f" with {savings(point, curve.full)}."
+    )
+
+
+def has_learned(full: Replicated) -> bool:
+    """Whether the full model, which has a score, is above chance."""
+    return full.ratio_above_chance is not None
+
+
+def is_constant(record: Curve | Comparison, point: Replicated) -> bool:
+    """Whether a point does no better than a constant answer: its mean is not above chance, or every run failed."""
+    has_failed = bool(point.scores) and point.n_failed == len(point.scores)
+    return has_failed or (point.mean is not None and not stats.is_above(point.mean, record.chance))
+
+
+def failed_runs(point: Replicated) -> str:
+    """How many runs of a point failed: `2 of 5 runs`."""
+    return f"{point.n_failed} of {numbers.counted(len(point.scores), 'run')}"
+
+
+def _no_better_than_constant(curve: Curve, point: Point, asked: OperatingPoint) -> str:
+    """The answer if the operating point is worthless: it reaches the share only because chance does."""
+    trains = f"Training {what_trains(point.trained_layers, curve.n_layers)}"
+    kept_share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+    return (
+        f"{trains} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
+        f" ({_against(curve, point)}); use --scale ratio_above_chance, or {ADVICE}."
+    )
+
+
+def _sentence(said: str) -> str:
+    return said[:1].upper() + said[1:]
+
+
+def savings(point: Replicated, full: Replicated) -> str:
+    """The cost of a point as shares of the full model: `16% of the parameters, 22% of the time and …`."""
+    parts = [f"{numbers.part(point.trained_parameters, full.trained_parameters)} of the parameters"]
+    if point.seconds is not None and full.seconds:
+        parts.append(f"{numbers.part(point.seconds, full.seconds)} of the time")
+    if point.peak_bytes is not None and full.peak_bytes:
+        parts.append(f"{numbers.part(point.peak_bytes, full.peak_bytes)} of the memory")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
+def decision(found: Finding) -> str:
+    """One sentence: how sure the answer of a search is, and its cost."""
+    answer, share = found.answer, numbers.share(found.runs_spent / found.runs_of_full_curve)
+    sure = f"at {numbers.rough_share(answer.confidence)} confidence"
+    cost = f"the work of {found.runs_spent:.1f} full runs, {share} of the whole curve"
+    if answer.decision == "decided":
+        return f"Decided {sure}, with {cost}."
+    return f"Open {sure}, so this is the best estimate: {answer.stopped_because}. It took {cost}."
+
+
+def short_answer(curve: Curve) -> str:
+    """The answer as the title of a chart, without intervals and costs."""
+    asked = headline(curve)
+    if curve.full.mean is not None and not has_learned(curve.full):
+        return "The full model did not learn"
+    if asked is None or curve.full.mean is None or not curve.points or asked.trained_layers is None:
+        return f"Frozen layers and {_metric(curve)}"
+    point = point_at(curve, asked.n_frozen)
+    if asked.n_frozen is FULL or point is None:
+        return f"No depth tried keeps {numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    if is_constant(curve, point):
+        return f"Training {what_trains(point.trained_layers, curve.n_layers)} does no better than a constant answer"
+    trained = what_trains(point.trained_layers, curve.n_layers)
+    return f"Training {trained} keeps {numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+
+
+def answer_by_rows(curves: Sequence[tuple[int, Curve]]) -> str:
+    """The fewest trained layers that keep the share at each number of training rows, in one sentence."""
+    first = curves[0][1]
+    asked = headline(first)
+    if asked is None:
+        return f"{numbers.counted(len(curves), 'curve')} from {curves[0][0]:,} to {curves[-1][0]:,} training rows."
+    share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    found = ", ".join(f"{_fewest(curve)} with {n_train:,} rows" for n_train, curve in curves)
+    return f"Fewest trained layers of {first.n_layers} that keep {share}: {found}."
+
+
+def _fewest(curve: Curve) -> str:
+    """The operating point of one size: a number of layers, or why there is none."""
+    asked = headline(curve)
+    if curve.full.mean is None or not has_learned(curve.full):
+        return "undefined (the full model did not learn)"
+    if asked is None or asked.trained_layers is None:
+        return "undefined"
+    point = point_at(curve, asked.n_frozen)
+    if point is None:
+        return "the full model"
+    return f"{asked.trained_layers}{' (no better than a constant answer)' if is_constant(curve, point) else ''}"
+
+
+def paper_caption(curves: Sequence[Curve]) -> str:
+    """The caption of the table of operating points."""
+    keeps = dict.fromkeys(numbers.keep_share(point.keep) for curve in curves for point in curve.operating_points[:1])
+    return (
+        f"Nothing frozen, the fewest trained layers that keep {' or '.join(keeps) or 'the share'} of the full model's "
+        "score, and everything frozen but the output. Means with 95% intervals over seeds (Student's t)."
+    )
+
+
+def distribution(shares: tuple[DepthShare, ...]) -> str:
+    """The distribution of an operating point over resampled seeds: `3: 62%, 4: 38%`."""
+    said = [f"{depth(entry.n_frozen)}: {numbers.rough_share(entry.share)}" for entry in shares if entry.share > 0]
+    return ", ".join(said) or numbers.DASH
+
+
+def depths(plausible: tuple[Depth, ...]) -> str:
+    """Depths in short: `full, 3–5`."""
+    runs: list[list[int]] = []
+    for number in (one for one in plausible if one is not FULL):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    return ", ".join([*(["full"] if FULL in plausible else []), *said]) or numbers.DASH
+
+
+def warnings(record: Curve | Comparison) -> list[str]:
+    """The warnings, one line each."""
+    return [numbers.one_line(warning, 1000) for warning in record.warnings]
+
+
+def how_run(curve: Curve) -> list[tuple[str, str]]:
+    """How the curve was run, as names and values."""
+    seeds = ", ".join(str(seed) for seed in curve.full.seeds)
+    return [
+        ("protocol", f"{curve.protocol} ({PROTOCOL_WORDS[curve.protocol]})"),
+        ("learning rate", f"{numbers.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
+        ("seeds", seeds or numbers.DASH),
+        *runs_and_cost(curve.runs, curve.cost),
+        *model_folder(curve),
+    ]
+
+
+def model_folder(record: Curve | Comparison) -> list[tuple[str, str]]:
+    """The path of the model if it is a folder: titles and tables show only its name."""
+    return [("model folder", numbers.one_line(record.model, 2000))] if numbers.is_folder(record.model) else []
+
+
+def runs_and_cost(runs: RunCounts, cost: CurveCost) -> list[tuple[str, str]]:
+    """The number of runs and the times, as names and values."""
+    crashed = f", {runs.crashed} crashed" if runs.crashed else ""
+    return [
+        ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
+        *([] if cost.wall_seconds is None else [("time", f"{numbers.duration(cost.wall_seconds)} for this call")]),
+        ("training", f"{numbers.duration(cost.train_seconds)} over all runs, evaluation included"),
+        (
+            "frozen layers",
+            f"{numbers.duration(cost.prefix_seconds)} over all runs, {numbers.size(cost.cache_bytes)} cached",
+        ),
+    ]
+
+
+def _rate_source(curve: Curve) -> str:
+    n_tried = len(curve.line_search)
+    if not n_tried:
+        return "given"
+    if curve.protocol == "tuned":
+        return f"of the full model, best of {n_tried} on rows held out of train"
+    is_race = any(tried.share < 1 for tried in curve.line_search)
+    return f"best of {n_tried} in {'a race' if is_race else 'the line search'}"
+
+
+def _metric(curve: Curve) -> str:
+    return numbers.one_line(curve.metric, 40)
+
+
+def _full_score(curve: Curve) -> str:
+    return f"{numbers.score(curve.full.mean)} (chance {numbers.score(curve.chance)})"
+
+
+def _against(curve: Curve, point: Point) -> str:
+    scores = f"{_metric(curve)} {numbers.score(point.mean)} against {numbers.score(curve.full.mean)}"
+    return f"{scores}, chance {numbers.score(curve.chance)}"
+
+
+def _kept_with_interval(point: Point, scale: Scale) -> str:
+    said = numbers.share(kept(point, scale))
+    if scale == "ratio" and point.ratio_ci is not None:
+        return f"{said} {numbers.share_interval(point.ratio_ci)}"
+    return said if scale != "ratio" else f"{said} ({numbers.counted(len(point.seeds), 'seed')}, no interval)"
+
+
+def _why_undefined(curve: Curve) -> str:
+    asked = headline(curve)
+    floor = "0" if asked is None or asked.scale == "ratio" else f"chance ({numbers.score(curve.chance)})"
+    return f"the full model scores {_metric(curve)} {numbers.score(curve.full.mean)}, not above {floor}; {ADVICE}"
+
+
+def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
+    said = f"No depth tried keeps {numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    candidates = [(share, point) for point in curve.points if (share := kept(point, asked.scale)) is not None]
+    if not candidates:
+        return f"{said}, {_metric(curve)} {_full_score(curve)}."
+    _, best = max(candidates, key=lambda candidate: candidate[0])
+    return (
+        f"{said}; the closest, training {what_trains(best.trained_layers, curve.n_layers)},"
+        f" keeps {_kept_with_interval(best, asked.scale)} ({_against(curve, best)})."
+    )
