@@ -9,20 +9,20 @@ from typing import Any, Literal, Unpack, get_args
 
 from rich.console import Console
 
+from frostline.analysis import Equal
 from frostline.errors import UsageError, check_choice
 from frostline.records.depth import FULL
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol
 from frostline.report.progress.display import Progress, make_progress
-from frostline.report.results import ComparisonResult, CurveResult, FindResult, SizesResult, result_of
 from frostline.saving.save import check_new_folder
 from frostline.strategies import Freeze, Full, Strategy
 from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.driver import Session
-from frostline.studies.estimate import Estimate, plain_loop_seconds
 from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.planning.axis import spec_at
+from frostline.studies.planning.estimate import Estimate, plain_loop_seconds
 from frostline.studies.probes import ProbesStudy
 from frostline.studies.requests.parse import Parsed, parse
 from frostline.studies.requests.settings import (
@@ -40,7 +40,8 @@ from frostline.studies.requests.values import (
     read_strategies,
     without_numpy,
 )
-from frostline.studies.sizes import Equal, SizesRequest, SizesStudy
+from frostline.studies.results import ComparisonResult, CurveResult, FindResult, SizesResult, result_of
+from frostline.studies.sizes import SizesRequest, SizesStudy
 from frostline.studies.train import strategy_of, train_and_save
 from frostline.studies.train import train as train_strategy
 
@@ -135,7 +136,7 @@ def train(model: Any, task: Any, *, progress: Progress | None = None, **settings
         settings: `save`, a new folder; `frozen`, how many layers to freeze, or `"full"`; or `strategy="lora:8"`; others
             as for `curve`. Without `lr` the line search chooses the learning rate.
     """
-    given = dict(settings)
+    given: dict[str, Any] = dict(settings)
     wanted = strategy_of(given.pop("frozen", None), given.pop("strategy", None))
     save = _new_folder(given.pop("save", None))
     if save is None:
@@ -177,7 +178,7 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
 
 
 def curve_and_plain_loop(
-    model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]
+    model: Any, task: Any, settings: CurveSettings, *, progress: Progress | None = None
 ) -> tuple[CurveResult, float]:
     """A curve, and the seconds that its runs would take one by one in a plain training loop."""
     parsed = parse(model, task, settings, CurveSettings)

@@ -11,13 +11,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from frostline.report.chapters import AnyChapter
 from rich.cells import cell_len
 from rich.console import Console
 
 from frostline.analysis import Chapter, Comparison
 from frostline.report import numbers
-from frostline.report.wording import comparison_words
-from frostline.report.chapters import AnyChapter
 from frostline.report.charts.comparison import cost_chart, rates_chart
 from frostline.report.charts.curve import svg
 from frostline.report.charts.heatmap import SHADES, by_training_rows, heat_table
@@ -27,6 +26,7 @@ from frostline.report.formats.latex import latex
 from frostline.report.formats.markdown import comparison_markdown, markdown
 from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters, print_comparison
+from frostline.report.wording import comparison_words
 
 from .chapters import make_chapter
 from .comparisons import STRATEGIES, make_comparison, make_comparison_chapter, make_probes, sized

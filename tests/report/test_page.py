@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from frostline.analysis import VIEWS, Chapter, Interval, series
-from frostline.report.wording import curve_words
 from frostline.report.formats.html import REFRESH_SECONDS, page
+from frostline.report.wording import curve_words
 
 from .chapters import make_chapter
 from .curves import make_curve

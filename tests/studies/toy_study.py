@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.report.chapter import Chapter, TableChapter
-
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.serial import Record
+from frostline.report.chapter import Chapter, TableChapter
 from frostline.report.tables import Table
 from frostline.storage.runs import Store
 from frostline.studies.study import Results, Source, Study, Totals

@@ -10,10 +10,10 @@ from rich.console import Console
 from frostline import api
 from frostline.model.load import DEMO_MODEL
 from frostline.report import numbers
-from frostline.report.results import CurveResult
 from frostline.report.terminal import print_chapters
 from frostline.storage import atomic
 from frostline.studies.requests.settings import CurveSettings
+from frostline.studies.results import CurveResult
 
 SETTINGS: CurveSettings = {
     "max_train": 768,
@@ -28,8 +28,10 @@ SETTINGS: CurveSettings = {
 
 def run_demo(out: Path, *, workers: int | None) -> tuple[CurveResult, float]:
     """The demo's curve, and the seconds that its runs would take in a plain loop."""
-    given: CurveSettings = {"out": out} if workers is None else {"out": out, "workers": workers}
-    curve, seconds = api.curve_and_plain_loop(DEMO_MODEL, "rotten-tomatoes", **SETTINGS, **given)
+    settings: CurveSettings = {**SETTINGS, "out": out}
+    if workers is not None:
+        settings["workers"] = workers
+    curve, seconds = api.curve_and_plain_loop(DEMO_MODEL, "rotten-tomatoes", settings)
     atomic.write(out / "plain-loop.json", json.dumps({"seconds": seconds}) + "\n")
     return curve, seconds
 

@@ -97,7 +97,7 @@ class CompareStudy(Study[CompareRequest, ResolvedComparison, Comparison]):
         return build_comparison(
             request=resolved.resolved.request,
             groups=replicates_of(_groups(runs, results), results),
-            n_trained={name: strategy.n_trained(n_layers) for name, strategy in wanted.items()},
+            n_trained={name: strategy.n_trained_layers(n_layers) for name, strategy in wanted.items()},
             n_frozen={name: one.n_frozen if isinstance(one, Freeze) else None for name, one in wanted.items()},
             line_search=_tried(runs, results),
             cost=totals.cost(results.finished.values()),

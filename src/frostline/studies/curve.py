@@ -74,7 +74,8 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
         groups = replicates_of(runs.ended(results), results)
         return build_curve(
             request=resolved.request,
-            groups=groups,
+            full=groups[FULL],
+            depths={depth: group for depth, group in groups.items() if depth is not FULL},
             line_search=tried_rates(runs.searches.get("full", []), results),
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),

@@ -21,12 +21,12 @@ from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.report.chapter import Chapter
-from frostline.report.formats.files import write_record, write_report
+from frostline.report.formats.files import write_report, write_result
 from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic
-from frostline.studies.estimate import Estimate, estimate_runs
 from frostline.studies.planning.axis import run_cost
+from frostline.studies.planning.estimate import Estimate, estimate_runs
 from frostline.studies.requests.config_file import resolved_config
 from frostline.studies.requests.resolve import Resolver, default_workers, pick_device
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
@@ -72,7 +72,7 @@ class Session:
         store, out = self.resolver.store, self.options.out
         chapter = study.chapter_so_far(resolved, results, store, totals)
         assert chapter is not None, "a study that is over can be shown"
-        write_record(chapter, out, study.name)
+        write_result(chapter, out, study.name)
         write_report([chapter], out / "report.html")
         return Finished(resolved, study.build(resolved, results, totals, store), chapter)
 

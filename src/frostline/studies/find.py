@@ -17,12 +17,12 @@ from frostline import stats
 from frostline.analysis import Answer, Curve, Finding, build_curve
 from frostline.errors import DataError, UsageError
 from frostline.execution.sweep import Wanted
-from frostline.kinds import kind_named
+from frostline.kinds import kind_of
 from frostline.records.depth import FULL
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
-from frostline.report.curve_chapter import FindingChapter
+from frostline.report.curve_chapter import CurveChapter
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision
 from frostline.storage.runs import Store
@@ -90,7 +90,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             confidence=request.confidence,
             budget=0.0,
             given_budget=request.budget,
-            chance=kind_named(task.kind).chance(task.metric, inputs.dev.labels),
+            chance=kind_of(task).chance(task.metric or "", inputs.dev.labels),
             race=race,
             line_search=finished_line_search(resolver.store, race, resolved),
         )
@@ -170,7 +170,8 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         cost = totals.cost(found)
         curve = build_curve(
             request=resolved.resolved.request,
-            groups=groups,
+            full=groups[FULL],
+            depths={depth: group for depth, group in groups.items() if depth is not FULL},
             line_search=tried_rates(resolved.line_search, results) if resolved.line_search else race.tried(results),
             cost=cost.replace(train_seconds=cost.train_seconds + race.seconds(results)),
             runs=totals.counts(found, len(results.crashed)),
@@ -199,7 +200,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
 
     def chapter(self, record: Finding, source: Source) -> Chapter:
         """The answer and the curve so far."""
-        return FindingChapter(curve=record, **source.shown)
+        return CurveChapter(curve=record, **source.shown)
 
     def chapters(self, store: Store) -> list[Chapter]:
         """The last search of the folder, from find.json: its confidence and budget are not among stored requests."""
@@ -239,7 +240,7 @@ def _better(curve: Curve) -> Iterator[str]:
             yield f"{point.n_frozen} frozen layers score {point.difference:.2g} above the full model ({how})"
 
 
-def _stored_chapter(store: Store, finding: Finding) -> FindingChapter:
+def _stored_chapter(store: Store, finding: Finding) -> CurveChapter:
     """The chapter of a finding, with its runs where a stored request leads to them."""
     answer = finding.answer
     for resolved in store.requests(FindStudy.name, ResolvedRequest):
@@ -248,8 +249,8 @@ def _stored_chapter(store: Store, finding: Finding) -> FindingChapter:
         if asked.keep == (answer.keep,) and asked.scale == answer.scale and results:
             own = depth_settings(resolved) | {"keep": answer.keep, "confidence": answer.confidence}
             settings = resolved_config(FindStudy.name, resolved, own, store.folder)
-            return FindingChapter(curve=finding, **Source(store=store, results=results, settings=settings).shown)
-    return FindingChapter(curve=finding)
+            return CurveChapter(curve=finding, **Source(store=store, results=results, settings=settings).shown)
+    return CurveChapter(curve=finding)
 
 
 def _specs_of(finding: Finding, resolved: ResolvedRequest) -> list[RunSpec]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.analysis import ProbePoint, Probes, probe_points
+from frostline.analysis import ProbePoint, probe_points
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.serial import Record
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter, TableChapter
 from frostline.report.comparison_tables import probe_table
@@ -18,6 +20,21 @@ from frostline.studies.study import Results, Source, Study, Totals
 
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Resolver
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Probes(Record):
+    """The score of a linear fit to the output of every layer."""
+
+    model: str
+    """the pretrained model"""
+    task: str
+    """the task"""
+    metric: str
+    """what a score is"""
+    points: tuple[ProbePoint, ...]
+    """one per layer, the embeddings first"""
 
 
 @final
@@ -75,4 +92,4 @@ def stored_probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[Pr
         [result for one in probe_specs(spec, seeds, is_cached=is_cached) if (result := store.get(one.key)) is not None]
         for is_cached in (True, False)
     ]
-    return probe_points(max(found, key=len))
+    return probe_points(max(found, key=lambda results: len(results)))

@@ -17,7 +17,7 @@ from frostline.report.formats.files import write_report
 from frostline.report.sizes_chapter import SizesChapter
 from frostline.report.terminal import format_result
 
-AnyStudy = TypeVar("AnyStudy", bound=Record)
+ResultT = TypeVar("ResultT", bound=Record)
 
 
 class Reportable(ABC):
@@ -43,7 +43,7 @@ class Reportable(ABC):
 
 
 @final
-class Study(Curve, Reportable):
+class CurveResult(Curve, Reportable):
     """A finished curve."""
 
     def _chapter(self) -> Chapter:
@@ -51,7 +51,7 @@ class Study(Curve, Reportable):
 
 
 @final
-class Found(Finding, Reportable):
+class FindResult(Finding, Reportable):
     """A finished search."""
 
     def _chapter(self) -> Chapter:
@@ -59,7 +59,7 @@ class Found(Finding, Reportable):
 
 
 @final
-class SizeStudy(Sizes, Reportable):
+class SizesResult(Sizes, Reportable):
     """Finished curves at several training sizes."""
 
     def _chapter(self) -> Chapter:
@@ -67,14 +67,14 @@ class SizeStudy(Sizes, Reportable):
 
 
 @final
-class Compared(Comparison, Reportable):
+class ComparisonResult(Comparison, Reportable):
     """A finished comparison."""
 
     def _chapter(self) -> Chapter:
         return ComparisonChapter(comparison=self)
 
 
-def study_of(kind: type[AnyStudy], record: Record, chapters: Sequence[Chapter]) -> AnyStudy:
+def result_of(kind: type[ResultT], record: Record, chapters: Sequence[Chapter]) -> ResultT:
     """The record as one that holds the chapters it was made with."""
     made = kind(**{field.name: getattr(record, field.name) for field in dataclasses.fields(record)})
     vars(made)["_chapters"] = tuple(chapters)  # no field: JSON and equality are the record's

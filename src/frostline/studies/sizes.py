@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, final
 
-from frostline.analysis import Grid, SizedCurve
+from frostline.analysis import Equal, SizedCurve, Sizes
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.report.sizes_chapter import SizesChapter
 from frostline.storage.runs import Store
@@ -19,9 +20,6 @@ from frostline.studies.study import Results, Source, Study, Totals
 
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Resolver
-
-Equal = Literal["epochs", "steps"]
-"""what stays the same at every size: passes over the rows, or steps (small samples are then passed over more often)"""
 
 
 @final
@@ -46,7 +44,7 @@ class ResolvedSizes:
 
 
 @final
-class SizesStudy(Study[SizesRequest, ResolvedSizes, Grid]):
+class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
     """A whole curve at each size. All sizes share the workers."""
 
     name = "grid"
@@ -105,7 +103,7 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Grid]):
             for message in self._curve.messages(curve, results)
         ]
 
-    def build(self, resolved: ResolvedSizes, results: Results, totals: Totals, store: Store) -> Grid:
+    def build(self, resolved: ResolvedSizes, results: Results, totals: Totals, store: Store) -> Sizes:
         """A curve at each size that has a finished run of the full model."""
         sized = []
         for size, curve in resolved.curves:
@@ -113,7 +111,7 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Grid]):
             if self._curve.is_showable(curve, own):
                 sized.append(SizedCurve(train_size=size, curve=self._curve.build(curve, own, totals, store)))
         first = resolved.curves[0][1]
-        return Grid(
+        return Sizes(
             model=first.request.model,
             task=first.base.task.name,
             metric=first.base.task.metric or "",
@@ -121,13 +119,18 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Grid]):
             train_sizes=tuple(sized),
         )
 
-    def chapter(self, record: Grid, source: Source) -> SizesChapter:
-        """Rows against depth."""
-        return SizesChapter(sizes=record, **source.shown)
+    def chapter(self, record: Sizes, source: Source) -> SizesChapter:
+        """Rows against depth, and the curve of each size."""
+        curves = [self._curve.chapter(one.curve, source.part(_rows_are(one.train_size))) for one in record.train_sizes]
+        return SizesChapter(sizes=record, curves=tuple(curves), **source.shown)
 
     def stored(self, store: Store) -> list[ResolvedSizes]:  # noqa: ARG002
         """None: the curve of each size is stored as a curve, and reports put them together."""
         return []
+
+
+def _rows_are(size: int) -> Callable[[RunResult], bool]:
+    return lambda result: result.spec.task.max_train == size
 
 
 def _part(study: CurveStudy, resolved: ResolvedRequest, results: Results) -> Results:

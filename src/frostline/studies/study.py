@@ -9,8 +9,8 @@ same roles.
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 from frostline.analysis import CurveCost, Provenance, RunCounts, RunLine
@@ -113,6 +113,10 @@ class Source:
     settings: str
     """the resolved request as a file that `--config` reads"""
     n_missing: int = 0
+
+    def part(self, is_its: Callable[[RunResult], bool]) -> Source:
+        """Where a part of the numbers comes from."""
+        return replace(self, results=[result for result in self.results if is_its(result)])
 
     @property
     def shown(self) -> dict[str, Any]:

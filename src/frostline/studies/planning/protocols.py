@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
-from frostline.analysis import TriedRate, mean_loss_of, row_variance_of
+from frostline.analysis import TriedRate, dev_variance
 from frostline.execution.sweep import Wanted
+from frostline.kinds import kind_of
 from frostline.records.depth import Depth
 from frostline.records.requests import ResolvedComparison, ResolvedRequest
 from frostline.records.results import RunResult
@@ -183,7 +184,7 @@ def _rates(resolved: ResolvedRequest, strategy: Strategy) -> list[float]:
         return rates
     if strategy.rates == "large":
         return list(LARGE_RATES)
-    is_shallow_tail = 2 * strategy.n_trained(resolved.n_layers) <= resolved.n_layers
+    is_shallow_tail = 2 * strategy.n_trained_layers(resolved.n_layers) <= resolved.n_layers
     return rates if is_shallow_tail else [rate for rate in rates if rate <= _HIGHEST_FOR_MANY]
 
 
@@ -198,11 +199,12 @@ def best_rate(searched: Collection[RunResult]) -> float:
 
 
 def _standing(result: RunResult) -> Standing:
+    labels, outputs = result.predictions.labels.array(), result.predictions.outputs.array()
     return Standing(
         rate=result.spec.learning_rate,
         score=result.score,
-        noise=math.sqrt(row_variance_of([result])),
-        loss=mean_loss_of(result),
+        noise=math.sqrt(dev_variance([result])),
+        loss=kind_of(result.spec.task).mean_loss(labels, outputs),
     )
 
 

@@ -5,6 +5,7 @@ Reads the model and the data, each only once per call, and trains nothing.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,8 +156,25 @@ class Resolver:
             f"{base.model}: {resolved.n_layers} layers, {total:,} parameters with the head",
             f"{base.task.name}: {rows}, score: {base.task.metric}",
             *(f"warning: {warning}" for warning in data.warnings),
-            *(f"{name}: {trained_words(parse(name), plan, stack, base.epochs)}" for name, plan in plans.items()),
+            *(f"{name}: {self._trained_words(resolved, parse(name), plan)}" for name, plan in plans.items()),
         ]
+
+    def _trained_words(self, resolved: ResolvedRequest, strategy: Strategy, plan: Plan) -> str:
+        """What a plan trains, counting the modules that it adds."""
+        stack = self.stack(resolved)
+        total = stack.count(stack.all_parameters)
+        if plan.added:
+            stack = Stack(copy.deepcopy(stack.model))
+            kind = resolved.base.task.kind or ""
+            with torch.random.fork_rng(devices=[]):
+                strategy.resolved(resolved.n_layers, kind).add_modules(stack)
+        count = stack.count(plan.trained(resolved.base.epochs))
+        words = [f"trains {count:,} ({count / total:.1%})"]
+        if plan.added:
+            words.append(f"adds {len(plan.added)} {'module' if len(plan.added) == 1 else 'modules'}")
+        if plan.edits:
+            words.append(f"re-initialises {stack.count(plan.edits):,}")
+        return ", ".join(words)
 
     def check_pooled(self, resolved: ResolvedRequest) -> None:
         """Raises where the pooled states of all layers would be more than the cache may hold."""
