@@ -20,7 +20,7 @@ from frostline.execution.executor import cached_strategies
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, finished_searches, make_executor, plan_lines
 from frostline.execution.trackers import Tracking
 from frostline.kinds import metrics
-from frostline.records.depth import FULL, Depth, depth_words
+from frostline.records.depth import FULL, Depth, depth_words, with_full
 from frostline.records.requests import CurveSpec, ResolvedCurve
 from frostline.records.results import Paused, RunResult
 from frostline.records.specs import RunSpec
@@ -185,7 +185,7 @@ def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
 
 def run_costs(resolved: ResolvedCurve) -> dict[Depth, float]:
     """Of one run at each depth, in full runs by the cost model."""
-    specs = {depth: spec_at_depth(resolved, depth, 1.0) for depth in (FULL, *resolved.depths)}
+    specs = {depth: spec_at_depth(resolved, depth, 1.0) for depth in with_full(resolved.depths)}
     of_full = units(specs[FULL], resolved.n_layers)
     return {depth: units(spec, resolved.n_layers) / of_full for depth, spec in specs.items()}
 
@@ -237,7 +237,7 @@ class _Search:
 
     def replicates(self) -> Iterator[tuple[Depth, Replicates]]:
         """The runs of each depth that was tried, the full model's first."""
-        for depth in (FULL, *self.resolved.depths):
+        for depth in with_full(self.resolved.depths):
             by_seed = self.results.get(depth, {})
             seeds = [seed for seed in self.resolved.asked.seeds if seed in by_seed]
             if seeds:

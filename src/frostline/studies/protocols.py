@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from frostline.analysis import row_variance
 from frostline.errors import UsageError
 from frostline.kinds.metrics import mean_loss
-from frostline.records.depth import FULL, Depth
+from frostline.records.depth import FULL, Depth, with_full
 from frostline.records.requests import ResolvedComparison, ResolvedCurve
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -118,7 +118,7 @@ class Programme(Generic[Name]):
 
 def of_curve(resolved: ResolvedCurve) -> Programme[Depth]:
     """The full model and each depth, the costliest first."""
-    return Programme(resolved, {depth: _strategy(depth) for depth in (FULL, *resolved.depths)})
+    return Programme(resolved, {depth: _strategy(depth) for depth in with_full(resolved.depths)})
 
 
 def of_comparison(comparison: ResolvedComparison) -> Programme[str]:

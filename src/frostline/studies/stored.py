@@ -25,7 +25,7 @@ from frostline.analysis import (
     probe_points,
 )
 from frostline.errors import DataError, UsageError
-from frostline.records.depth import FULL, Depth
+from frostline.records.depth import FULL, Depth, with_full
 from frostline.records.keys import key_of
 from frostline.records.requests import ResolvedComparison, ResolvedCurve
 from frostline.records.results import Cost, RunResult
@@ -213,7 +213,7 @@ def _last_search(store: Store) -> list[CurveChapter]:
     except (ValueError, DataError) as error:
         raise DataError(f"not the answer of a search: {error}; move it away, or run `find` again", path=path) from error
     for resolved in store.requests("find"):
-        rates = dict.fromkeys((FULL, *resolved.depths), finding.learning_rate)
+        rates = dict.fromkeys(with_full(resolved.depths), finding.learning_rate)
         found = list(_found(store, _of_finding(finding, flat(of_curve(resolved).replicates(rates)))).values())
         if resolved.asked.keep == (finding.answer.keep,) and resolved.asked.scale == finding.answer.scale and found:
             answer = finding.answer
