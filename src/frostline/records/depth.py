@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Final, Literal, final
 
 
@@ -28,3 +29,8 @@ def depth_words(depth: Depth) -> str:
     if depth is FULL:
         return "full model"
     return "1 frozen layer" if depth == 1 else f"{depth} frozen layers"
+
+
+def with_full(depths: Iterable[int]) -> tuple[Depth, ...]:
+    """The full model, then the depths."""
+    return (FULL, *depths)

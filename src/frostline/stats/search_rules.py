@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline import stats
-from frostline.records.depth import FULL, Depth, depth_words
+from frostline.records.depth import FULL, Depth, depth_words, with_full
 
 Verdict = Literal["keeps", "short", "open"]
 Run = tuple[Depth, int]
@@ -206,7 +206,7 @@ def _margin(question: Question, full: Sequence[float], own: Sequence[float], pri
 def _wanted(question: Question, scores: Scores, prior: float) -> list[Run]:
     """The runs the search needs next; empty at its end."""
     first = question.seeds[:FIRST_SEEDS]
-    tried_first = [(depth, seed) for depth in (FULL, *_first_depths(question)) for seed in first]
+    tried_first = [(depth, seed) for depth in with_full(_first_depths(question)) for seed in first]
     if opening := _missing(question, scores, tried_first):
         return opening
     verdicts = _verdicts(question, scores, prior)
@@ -226,7 +226,7 @@ def _with_more_seeds(question: Question, scores: Scores, depths: Sequence[int]) 
     """Bring these depths to the full model's number of seeds; if they have it, one more seed for all."""
     for n_seeds in range(FIRST_SEEDS, len(question.seeds) + 1):
         seeds = question.seeds[:n_seeds]
-        runs = _missing(question, scores, [(depth, seed) for depth in (FULL, *depths) for seed in seeds])
+        runs = _missing(question, scores, [(depth, seed) for depth in with_full(depths) for seed in seeds])
         if runs:
             return runs
     return []
@@ -243,7 +243,7 @@ def _settled(question: Question, scores: Scores, prior: float) -> Decision:
 
 def _why_open(question: Question, scores: Scores, unsure: Sequence[int]) -> str:
     """Why the seeds did not settle it: runs crashed, or depths are too close to the bar."""
-    crashed = [depth for depth in (FULL, *unsure) if len(_finished(scores, depth)) < FIRST_SEEDS]
+    crashed = [depth for depth in with_full(unsure) if len(_finished(scores, depth)) < FIRST_SEEDS]
     named = ", ".join(depth_words(depth) for depth in crashed or unsure)
     return f"runs crashed: {named}" if crashed else f"too close to the bar for {len(question.seeds)} seeds: {named}"
 
