@@ -28,6 +28,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, quiet
 from frostline.model.stack import NoDepthError, Stack
 from frostline.model.structure import PassThrough, find_layers, probed_tokens
@@ -166,7 +167,11 @@ def test_a_head_that_no_bare_model_stands_below_is_drawn_alone(tmp_path: Path) -
         stack.model.save_pretrained(tmp_path)
     saved = dict(stack.model.named_parameters())
     zero, one, again = (
-        dict(load_model(str(tmp_path), head_seed=seed, label_names=("bad", "good"), pad_token_id=0).named_parameters())
+        dict(
+            load_model(
+                str(tmp_path), head_seed=seed, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0
+            ).named_parameters()
+        )
         for seed in (0, 1, 0)
     )
     for name in saved:

@@ -21,7 +21,19 @@ ORDER = (
 )  # fmt: skip
 FIRST_WITH_TORCH = "model"
 TOP_LEVEL = {"__init__.py", "__main__.py", "api.py", "errors.py"}
-FORBIDDEN = {"asked", "told", "stored", "prices", "circumstances", "settled", "utils", "common", "helpers", "misc", "manager"}
+FORBIDDEN = {
+    "asked",
+    "told",
+    "stored",
+    "prices",
+    "circumstances",
+    "settled",
+    "utils",
+    "common",
+    "helpers",
+    "misc",
+    "manager",
+}
 
 MAX_MODULES = 10
 MAX_FILE_LINES = 350

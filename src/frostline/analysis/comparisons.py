@@ -131,8 +131,8 @@ def build_comparison(
         warnings=(),
     )
     missing = {name: group.missing_seeds() for name, group in groups.items()}
-    notices = [notice for group in groups.values() for result in group.finished() for notice in result.notices]
-    return comparison.replace(warnings=tuple(dict.fromkeys([*_cautions(comparison, missing), *notices])))
+    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
+    return comparison.replace(warnings=tuple(dict.fromkeys([*_cautions(comparison, missing), *from_runs])))
 
 
 def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:

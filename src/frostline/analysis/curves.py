@@ -56,9 +56,9 @@ def build_curve(
         warnings=(),
     )
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
-    notices = [notice for group in groups.values() for result in group.finished() for notice in result.notices]
-    dev = _dev_margin(frame.metric, full.finished())
-    return curve.replace(warnings=cautions(curve, missing, [*notices, *extra_warnings], dev))
+    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
+    dev = _dev_margin(full.finished())
+    return curve.replace(warnings=cautions(curve, missing, [*from_runs, *extra_warnings], dev))
 
 
 def _called(depth: int | None) -> str:
@@ -77,11 +77,11 @@ def _by_depth(full: Replicates, depths: Mapping[int, Replicates]) -> dict[int | 
     return groups
 
 
-def _dev_margin(metric_name: str, results: Sequence[RunResult]) -> DevMargin | None:
+def _dev_margin(results: Sequence[RunResult]) -> DevMargin | None:
     if not results:
         return None
     n_rows = results[0].n_dev
-    resampled = 1.96 * math.sqrt(dev_variance(metric_name, results[:1]))
+    resampled = 1.96 * math.sqrt(dev_variance(results[:1]))
     # The rule of three: a run without a mistake does not vary over its rows, yet n of them rule out no more than 3/n.
     return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 

@@ -66,7 +66,7 @@ def train(
         print_json(result.to_json())
     else:
         score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-        for line in (f"{save}: {score}", *(f"take care: {notice}" for notice in result.notices)):
+        for line in (f"{save}: {score}", *(f"take care: {warning}" for warning in result.warnings)):
             console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -357,7 +357,7 @@ def _at_leading_rate(runs: Programme[Depth], searched: Collection[RunResult]) ->
 def plan_lines(opened: Opened) -> list[str]:
     """What will be trained, before anything is."""
     resolved, data = opened.resolved, opened.data
-    spec, counts = resolved.base, count_trained(resolved.base.model, data.label_names, resolved.depths)
+    spec, counts = resolved.base, count_trained(resolved.base.model, data.head, resolved.depths)
     lines = [
         f"{spec.model}: {resolved.n_layers} layers, {counts[None]:,} parameters with the head",
         f"{spec.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {spec.task.metric}",
@@ -367,4 +367,5 @@ def plan_lines(opened: Opened) -> list[str]:
     cached = (
         f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
     )
-    return [*lines, f"what the frozen layers put out is {cached}", *(f"take care: {n}" for n in data.notices)]
+    warnings = [f"take care: {warning}" for warning in data.warnings]
+    return [*lines, f"what the frozen layers put out is {cached}", *warnings]

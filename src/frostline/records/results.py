@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frostline.records.plans import Plan
-from frostline.records.serial import Record, StoredArray, added_later
+from frostline.records.serial import Record, StoredArray, added_later, json_name
 from frostline.records.specs import Pooling, RunSpec
 
 
@@ -117,8 +117,8 @@ class RunResult(Record):
     """layers of the model"""
     cost: Cost
     """what it took"""
-    notices: tuple[str, ...]
-    """what a careful person should know about the data"""
+    warnings: tuple[str, ...] = json_name("notices")
+    """what users should know about the data"""
     circumstances: Circumstances
     """versions, hardware, command line, time"""
     probes: tuple[Probe, ...] = added_later(())

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, UsageError
+from frostline.kinds import CLASSIFICATION, Kind, kind_named, kind_of_model
 from frostline.model.load import has_added, load_added, load_tokenizer, load_trained, quiet, save_added
 from frostline.model.stack import Stack
 from frostline.records.keys import fingerprint_of_files
@@ -78,13 +79,15 @@ class Manifest(Record):
     pair_joiner: str | None
     """what stood between the texts of a pair"""
     label_names: tuple[str, ...]
-    """classes in the order of their numbers; empty for regression"""
+    """classes in the order of their numbers; empty if labels are not classes"""
     score: float
     """dev score of this very model"""
     run_key: str
     """the run it came out of"""
     strategy: str = added_later("full")
     """what was trained"""
+    kind: str | None = added_later(None)
+    """the kind of task; None: it follows from the model's configuration"""
 
 
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
@@ -163,7 +166,7 @@ def check_new_folder(folder: Path) -> None:
 def predict_file(
     folder: Path, file: Path, *, text: str | None = None, text_pair: str | None = None, as_json: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The file's rows with `prediction` and, for classes, one `probability_<label>` each.
+    """The file's rows with the prediction columns of the kind of task: `prediction`, `probability_<label>`, ….
 
     The values are text; with `as_json`, those of a JSON file are as they are there.
     """
@@ -174,23 +177,30 @@ def predict_file(
     texts, pairs = _texts(columns, manifest, text, text_pair, file)
     model = load_saved(folder, manifest)
     _check_head(model, folder)
-    added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
-    if taken := added & set(columns):
+    names = [str(model.config.id2label[number]) for number in range(model.config.num_labels)]
+    kind = _kind_of(model, manifest)
+    if taken := set(kind.prediction_columns(names)) & set(columns):
         raise UsageError(f"{file} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")
     rows = Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=np.zeros(len(texts), dtype=np.int64))
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
-    names = [str(model.config.id2label[number]) for number in range(outputs.shape[1])]
-    is_regression = model.config.problem_type == "regression" or outputs.shape[1] == 1
     given = read_objects(file) if as_json else [{name: columns[name][row] for name in columns} for row in rows.ids]
     for answer, values in zip(given, outputs.astype(np.float64), strict=True):
-        yield answer | (_value(values) if is_regression else _classes(values, names))
+        yield answer | kind.prediction(values, names)
 
 
 def load_saved(folder: Path, manifest: Manifest | None) -> PreTrainedModel:
     """The model of a folder; one with parts that its class knows nothing of is put together as it was trained."""
+    kind = CLASSIFICATION if manifest is None or manifest.kind is None else kind_named(manifest.kind)
     if manifest is None or not has_added(folder):
-        return load_trained(folder)
-    return load_added(folder, parse(manifest.strategy).put_in)
+        return load_trained(folder, kind)
+    return load_added(folder, parse(manifest.strategy).put_in, kind)
+
+
+def _kind_of(model: PreTrainedModel, manifest: Manifest | None) -> Kind:
+    """The kind of task that a model was trained for."""
+    if manifest is not None and manifest.kind is not None:
+        return kind_named(manifest.kind)
+    return kind_of_model(model.config.problem_type, model.config.num_labels)
 
 
 def _check_head(model: PreTrainedModel, folder: Path) -> None:
@@ -209,17 +219,6 @@ def _outputs(
     limit = manifest.max_length if manifest else min(int(tokenizer.model_max_length), 512)
     joiner = manifest.pair_joiner if manifest else None
     return predict(Forward(stack), Split(encode(rows, tokenizer, max_length=limit, pair_joiner=joiner)))
-
-
-def _value(values: NDArray[np.float64]) -> dict[str, str | float]:
-    return {"prediction": float(values[0])}
-
-
-def _classes(values: NDArray[np.float64], names: list[str]) -> dict[str, str | float]:
-    exponents = np.exp(values - values.max())
-    shares = exponents / exponents.sum()
-    probabilities = {f"probability_{name}": float(share) for name, share in zip(names, shares, strict=True)}
-    return {"prediction": names[int(values.argmax())], **probabilities}
 
 
 def _texts(
@@ -256,6 +255,7 @@ def _manifest(result: RunResult) -> Manifest:
         score=result.score,
         run_key=result.key,
         strategy=result.spec.strategy,
+        kind=spec.task.kind,
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Freeze(Strategy):
         trained = stack.parameters_above(self.n_frozen)
         return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def settled(self, n_layers: int, kind: str) -> Freeze:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
@@ -75,7 +74,7 @@ class FreezeRest(Strategy):
         """That of the depth."""
         return self._as_depth(stack.n_layers).plan(stack)
 
-    def settled(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def settled(self, n_layers: int, kind: str) -> Freeze:  # noqa: ARG002
         """The depth that it means in a model of so many layers."""
         return self._as_depth(n_layers)
 

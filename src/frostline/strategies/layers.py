@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.freeze import Freeze
 from frostline.strategies.strategy import Strategy, UnreadableError
 
@@ -53,7 +52,7 @@ class Layers(Strategy):
         below, depth = min(self.trained) - 1, self._depth(stack.n_layers)
         return Plan.one_phase(n_frozen=depth, cached_layers=below, trained=stack.parameters_of(self.trained))
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
+    def settled(self, n_layers: int, kind: str) -> Strategy:  # noqa: ARG002
         """Where the layers are the last ones, the depth."""
         self._check(n_layers)
         depth = self._depth(n_layers)

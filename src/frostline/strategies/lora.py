@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Lora(Strategy):
         merge_lora(stack)
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
+    def settled(self, n_layers: int, kind: str) -> Lora:  # noqa: ARG002
         """Itself, if the model has so many layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
@@ -54,7 +53,7 @@ class Strategy(abc.ABC):
         """Makes a trained model one of its own class again; False where it cannot be, and only we can open it."""
         return True
 
-    def settled(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - those that depend on them use them
+    def settled(self, n_layers: int, kind: str) -> Strategy:  # noqa: ARG002 - those that depend on them use them
         """The same in its one way of writing for a model and a kind of task; a UsageError where it cannot be."""
         return self
 

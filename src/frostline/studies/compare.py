@@ -91,21 +91,21 @@ def _twice(names: Sequence[str]) -> list[str]:
 def plan_lines(opened: Opened, comparison: ResolvedComparison) -> list[str]:
     """What each strategy will train, before anything does; a UsageError with all that this model cannot."""
     spec, data = opened.resolved.base, opened.data
-    stack = Stack(load_model(spec.model, head_seed=0, label_names=data.label_names, pad_token_id=None))
+    stack = Stack(load_model(spec.model, head_seed=0, head=data.head, pad_token_id=None))
     plans = _plans(opened, of_comparison(comparison), stack)
     rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
     return [
         f"{spec.model}: {opened.resolved.n_layers} layers",
         f"{spec.task.name}: {rows}, score: {spec.task.metric}",
         *(f"{name}: {_said(plan, stack, spec.epochs)}" for name, plan in plans.items()),
-        *(f"take care: {notice}" for notice in data.notices),
+        *(f"take care: {warning}" for warning in data.warnings),
     ]
 
 
 def check_plan(opened: Opened, strategy: Strategy) -> None:
     """Raises where a strategy is not for the model of a request."""
-    spec, names = opened.resolved.base, opened.data.label_names
-    _planned(opened, strategy, Stack(load_model(spec.model, head_seed=0, label_names=names, pad_token_id=None)))
+    spec, head = opened.resolved.base, opened.data.head
+    _planned(opened, strategy, Stack(load_model(spec.model, head_seed=0, head=head, pad_token_id=None)))
 
 
 def _plans(opened: Opened, runs: Programme[str], stack: Stack) -> dict[str, Plan]:

@@ -19,7 +19,6 @@ from frostline.errors import UsageError
 from frostline.execution.executor import cached_strategies
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, finished_searches, make_executor, plan_lines
 from frostline.execution.trackers import Tracking
-from frostline.kinds import metrics
 from frostline.records.requests import CurveSpec, ResolvedCurve
 from frostline.records.results import Paused, RunResult
 from frostline.records.specs import RunSpec
@@ -165,9 +164,7 @@ def _n_steps(opened: Opened) -> int:
 def _question(opened: Opened, goal: Goal, raced: _Raced) -> Question:
     resolved = opened.resolved
     budget = runs_of_curve(resolved) / 2 if goal.budget is None else goal.budget
-    metric = resolved.base.task.metric
-    assert metric is not None, "a resolved task has its metric"
-    chance = metrics.chance(metric, opened.dev.labels)
+    chance = opened.data.kind.chance(opened.data.task.metrics[0], opened.dev.labels)
     return Question(
         keep=resolved.asked.keep[0],
         base=0.0 if resolved.asked.scale == "ratio" else chance,
@@ -251,8 +248,7 @@ class _Search:
     def _noise(self) -> float:
         """The variance of a full run's score over other dev rows; 0 before there is one."""
         full = [result for result in self.results.get(None, {}).values() if result is not None]
-        metric = self.resolved.base.task.metric
-        return dev_variance(metric, full[:1]) if full and metric else 0.0
+        return dev_variance(full[:1]) if full else 0.0
 
 
 def _always(specs: list[RunSpec], _: Collection[RunResult]) -> list[RunSpec]:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from frostline.analysis import row_variance
 from frostline.errors import UsageError
-from frostline.kinds.metrics import mean_loss
+from frostline.kinds import kind_of
 from frostline.records.requests import ResolvedComparison, ResolvedCurve
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -168,12 +168,13 @@ def best_rate(searched: Collection[RunResult]) -> float:
 
 
 def _standing(result: RunResult) -> Standing:
+    kind = kind_of(result.spec.task)
     labels, outputs = result.predictions.labels.array(), result.predictions.outputs.array()
     return Standing(
         rate=result.spec.learning_rate,
         score=result.score,
-        noise=math.sqrt(row_variance(result.spec.task.metric or "", labels, [outputs])),
-        loss=mean_loss(labels, outputs),
+        noise=math.sqrt(row_variance(kind, result.spec.task.metric or "", labels, [outputs])),
+        loss=kind.mean_loss(labels, outputs),
     )
 
 

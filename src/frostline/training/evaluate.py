@@ -1,4 +1,4 @@
-"""Model + rows → raw outputs → the task's metrics."""
+"""A model and rows → raw outputs → the task's metrics."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import torch
 from numpy.typing import NDArray
 
 from frostline.errors import FrostlineError
-from frostline.kinds import metrics
-from frostline.tasks import Labels
+from frostline.kinds import Kind, Labels
 from frostline.training.batches import evaluation_batches
 from frostline.training.forward import Forward
 from frostline.training.prefix import Split
 
 
 def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
-    """The model's raw outputs (rows, classes) for every row of a split, in their order.
+    """The model's raw outputs (rows, outputs) for every row of a split, in the split's order.
 
-    Leaves the model in eval.
+    The model is in evaluation mode afterwards.
     """
     positions = split.positions
     forward.stack.eval()
@@ -35,6 +34,6 @@ def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
     return outputs
 
 
-def scores(names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
-    """Each named metric of these outputs."""
-    return {name: metrics.evaluate(name, labels, outputs) for name in names}
+def scores(kind: Kind, names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
+    """The scores of these outputs by each of the named metrics."""
+    return {name: kind.score(name, labels, outputs) for name in names}

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
+from frostline.kinds import Kind, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
 from frostline.training.batches import Batch, training_batches
@@ -44,6 +45,7 @@ class Training:
     forward: Forward
     train: Split
     dev: Split
+    kind: Kind
     metric_names: Sequence[str]
     order_seed: int
     on_epoch: Callable[[EpochRecord], None]
@@ -133,7 +135,7 @@ def train(
         record = EpochRecord(
             epoch=epoch,
             train_loss=mean_loss,
-            metrics=scores(training.metric_names, training.dev.labels, outputs),
+            metrics=scores(training.kind, training.metric_names, training.dev.labels, outputs),
             learning_rate=descent.rate,
             n_steps=len(losses),
             seconds=time.perf_counter() - began,
@@ -156,6 +158,7 @@ class Descent:
         """steps so far"""
         self.n_epochs = 0
         """epochs so far"""
+        self._loss = loss_of(training.kind)
         self._parameters = _trainable(training)
         self._optimizer = _optimizer(spec, self._parameters)
 
@@ -182,7 +185,7 @@ class Descent:
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""
         training = self._training
-        loss = loss_of(training.forward.logits(batch, training.train), batch.labels)
+        loss = self._loss(training.forward.logits(batch, training.train), batch.labels)
         loss.backward()
         self._clip(training.spec.clip_norm)
         for group in self._optimizer.param_groups:
@@ -250,13 +253,27 @@ def _mean_loss(losses: Sequence[tuple[Tensor | float, int]], epoch: int) -> floa
     return mean
 
 
-def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy for class numbers, mean squared error for values; strict about shapes (TRAPS 17)."""
-    if labels.dtype == torch.int64:
-        return functional.cross_entropy(logits, labels.to(logits.device))
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Logits (rows, outputs) and labels (rows,) → the mean loss."""
+
+
+def loss_of(kind: Kind) -> Loss:
+    """The loss of a kind of task, from its import path."""
+    function: Loss = imported(kind.torch_loss)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        # Values are converted before they move: not every device has double precision.
+        given = labels.to(logits.dtype) if labels.is_floating_point() else labels
+        return function(logits, given.to(logits.device))
+
+    return loss
+
+
+def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean squared error of (rows, 1) against (rows,), and of no other shapes: they would broadcast (TRAPS 17)."""
     if logits.shape != (len(labels), 1):
-        raise FrostlineError(f"regression wants one output a row; the model gives {tuple(logits.shape)}")
-    return functional.mse_loss(logits[:, 0], labels.to(logits.dtype).to(logits.device))
+        raise FrostlineError(f"regression needs one output per row; the model gives {tuple(logits.shape)}")
+    return functional.mse_loss(logits[:, 0], labels)
 
 
 def _optimizer(spec: RunSpec, parameters: list[torch.nn.Parameter]) -> Optimizer:

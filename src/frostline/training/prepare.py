@@ -77,7 +77,7 @@ def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
     model = load_model(
         spec.model,
         head_seed=seed_for(spec, "head"),
-        label_names=prepared.data.label_names,
+        head=prepared.data.head,
         pad_token_id=prepared.tokenizer.pad_token_id,
     )
     stack = Stack(model.to(spec.device))
@@ -194,8 +194,8 @@ def _needs_of(strategy: strategies.Strategy, stack: Stack, n_epochs: int) -> Nee
 
 def _held_out(prepared: Prepared) -> Prepared:
     """Some of the training rows take the place of dev, and do not train."""
-    train, kind = prepared.train, prepared.data.task.kind
-    kept, held = tasks.hold_out(train.encoded.labels, kind)
+    train = prepared.train
+    kept, held = tasks.hold_out(train.encoded.labels, prepared.data.kind)
     return dataclasses.replace(
         prepared, train=dataclasses.replace(train, rows=kept), dev=dataclasses.replace(train, rows=held)
     )

@@ -17,7 +17,6 @@ import torch
 
 from frostline import strategies
 from frostline.analysis import row_variance
-from frostline.kinds import metrics
 from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
 from frostline.model.load import unknown_share
@@ -30,7 +29,7 @@ from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
 from frostline.training.checkpoints import start_of, write_checkpoint
 from frostline.training.evaluate import predict, scores
-from frostline.training.fit import Fit
+from frostline.training.fit import LinearFit
 from frostline.training.forward import Forward
 from frostline.training.loop import Checkpoint, Descent, Halted, Trained, Training, train
 from frostline.training.memory import MemoryMeter
@@ -40,7 +39,7 @@ from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for
 TRAIN_SAMPLE = 1000
 """Rows of the fixed sample that the training score is taken on."""
 TOLD_UNKNOWN = 0.1
-"""Share of unknown tokens from which a notice tells of them."""
+"""Share of unknown tokens above which there is a warning."""
 OnEpoch = Callable[[EpochRecord], None]
 
 
@@ -156,6 +155,7 @@ class _Run:
             forward=Forward(self.stack, depth, spec.layout, autocast=spec.precision == "bf16"),
             train=split,
             dev=dev,
+            kind=self.prepared.data.kind,
             metric_names=self.prepared.data.task.metrics,
             order_seed=seed_for(spec, "order"),
             on_epoch=self.on_epoch,
@@ -182,13 +182,14 @@ class _Run:
     def fit(self) -> Trained:
         """Fits what is chosen in one go."""
         spec, task, (phase,) = self.spec, self.prepared.data.task, self.plan.phases
+        kind = self.prepared.data.kind
         train_split, dev = self.prepared.train, self.prepared.dev
         reader = self.stack.reader
         assert isinstance(reader, LinearReader)
         began = time.perf_counter()
         before = self.stack.digest((*phase.trained, CHOSEN))
-        fit = Fit(
-            kind=task.kind,
+        fit = LinearFit(
+            kind=kind,
             metric=task.metrics[0],
             n_outputs=reader.linear.out_features,
             train=self.prepared.pooled[id(train_split.encoded)],
@@ -206,8 +207,8 @@ class _Run:
         outputs, train_outputs = fit.outputs(fitted, fit.dev), fit.outputs(fitted, fit.train)
         record = EpochRecord(
             epoch=1,
-            train_loss=metrics.mean_loss(fit.train_labels, train_outputs),
-            metrics=scores(task.metrics, fit.dev_labels, outputs),
+            train_loss=kind.mean_loss(fit.train_labels, train_outputs),
+            metrics=scores(kind, task.metrics, fit.dev_labels, outputs),
             learning_rate=0.0,
             n_steps=0,
             seconds=time.perf_counter() - began,
@@ -221,7 +222,7 @@ class _Run:
         sample = training.train.sample("train sample", TRAIN_SAMPLE)
         known = trained.train_outputs
         outputs = predict(training.forward, sample) if known is None else known[sample.positions]
-        return metrics.evaluate(training.metric_names[0], sample.labels, outputs)
+        return training.kind.score(training.metric_names[0], sample.labels, outputs)
 
 
 def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
@@ -279,15 +280,16 @@ def _seeded(spec: RunSpec) -> Iterator[None]:
 
 
 def _paused(training: Training, halted: Halted) -> Paused:
-    labels, names, outputs = training.dev_sample.labels, training.metric_names, halted.outputs
-    found = scores(names, labels, outputs)
+    kind, names = training.kind, training.metric_names
+    labels, outputs = training.dev_sample.labels, halted.outputs
+    found = scores(kind, names, labels, outputs)
     return Paused(
         spec=training.spec,
         n_steps=halted.checkpoint.n_steps,
         metrics=found,
         score=found[names[0]],
-        noise=math.sqrt(row_variance(names[0], labels, [outputs])),
-        loss=metrics.mean_loss(labels, outputs),
+        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
+        loss=kind.mean_loss(labels, outputs),
         seconds=halted.checkpoint.all_seconds,
     )
 
@@ -334,7 +336,7 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         epochs=tuple(trained.epochs),
         score=last[data.task.metrics[0]],
         metrics=last,
-        chance=metrics.chance(data.task.metrics[0], dev.labels),
+        chance=data.kind.chance(data.task.metrics[0], dev.labels),
         train_score=train_score,
         predictions=Predictions(
             rows=StoredArray.of(dev.row_ids.astype(np.int32)),
@@ -346,18 +348,18 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         n_dev=len(dev),
         n_layers=run.stack.n_layers,
         cost=cost,
-        notices=(*data.notices, *_cut_notices(spec, prepared), *_unknown_notices(prepared), *prepared.notes),
+        warnings=(*data.warnings, *_cut_warnings(spec, prepared), *_unknown_warnings(prepared), *prepared.notes),
         circumstances=circumstances(spec.device),
         probes=trained.probes,
     )
 
 
-def _unknown_notices(prepared: Prepared) -> list[str]:
+def _unknown_warnings(prepared: Prepared) -> list[str]:
     share = unknown_share(prepared.tokenizer, prepared.train.encoded.tokens)
     return [f"{share:.0%} of the training tokens are unknown to the tokenizer"] if share > TOLD_UNKNOWN else []
 
 
-def _cut_notices(spec: RunSpec, prepared: Prepared) -> list[str]:
+def _cut_warnings(spec: RunSpec, prepared: Prepared) -> list[str]:
     splits = (("training", prepared.train.encoded), ("dev", prepared.dev.encoded))
     return [
         f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {spec.max_length} tokens"
