@@ -35,7 +35,7 @@ def main() -> None:
     tokenizer = load_tokenizer(MODEL)
     data = tasks.load(tasks.resolve(tasks.parse("rotten-tomatoes", max_train=given.rows)))
     encoded = encode(data.train, tokenizer, max_length=128, pair_joiner=None)
-    stack = Stack(load_model(MODEL, head_seed=0, label_names=data.label_names, pad_token_id=tokenizer.pad_token_id))
+    stack = Stack(load_model(MODEL, head_seed=0, head=data.head, pad_token_id=tokenizer.pad_token_id))
     stack.eval()
     origin = Origin(
         model=MODEL, model_fingerprint="m", task="bench", split="train", layout="padded", device="cpu", dtype="fp32"

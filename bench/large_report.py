@@ -112,7 +112,7 @@ def _result(spec: RunSpec, rows: StoredArray, labels: StoredArray, rng: np.rando
         n_dev=N_DEV,
         n_layers=N_LAYERS,
         cost=cost,
-        notices=(),
+        warnings=(),
         environment=current_environment("cpu", ("frostline", "curve")),
     )
 

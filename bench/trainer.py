@@ -38,7 +38,7 @@ def frozen_model(
     kind: str, data: TaskData, tokenizer: PreTrainedTokenizerBase, head_seed: int, *, in_eval: bool = False
 ) -> PreTrainedModel:
     """The pretrained model with a new head; what a kind of run does not train has no gradient, and may stay in eval."""
-    model = load_model(MODEL, head_seed=head_seed, label_names=data.label_names, pad_token_id=tokenizer.pad_token_id)
+    model = load_model(MODEL, head_seed=head_seed, head=data.head, pad_token_id=tokenizer.pad_token_id)
     depth = kind.removeprefix("freeze:")
     if in_eval:
         freeze(model, int(depth))

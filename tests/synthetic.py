@@ -52,7 +52,7 @@ def make_result(
     score: float,
     *,
     chance: float = 0.5,
-    notices: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
     n_dev: int = 200,
     spec: RunSpec | None = None,
 ) -> RunResult:
@@ -81,7 +81,7 @@ def make_result(
             trained_parameters=trained,
             total_parameters=100,
         ),
-        notices=notices,
+        warnings=warnings,
         environment=Environment(versions={}, hardware={}, command=(), at="2025-01-01T00:00:00Z"),
     )
 

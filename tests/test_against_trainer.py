@@ -45,7 +45,7 @@ def _trainer_losses(spec: RunSpec, trained: tuple[str, ...], folder: Path, **set
     model = load_model(
         spec.model,
         head_seed=seed_for(spec, "head"),
-        label_names=data.label_names,
+        head=data.head,
         pad_token_id=tokenizer.pad_token_id,
     )
     for name, parameter in model.named_parameters():

@@ -172,7 +172,7 @@ class TestRowsInMemory:
         kept = self.source({"train": frame(), "test": frame(10)}, tmp_path)
         found = tasks.load(tasks.parse(str(kept)))
         assert len(found.train) + len(found.dev) == 48
-        assert any("splits left alone: test;" in notice for notice in found.notices)
+        assert any("splits not used: test;" in warning for warning in found.warnings)
         assert len(tasks.load(tasks.parse(str(kept), dev="test")).dev) == 10
 
     def test_every_split_can_be_named_as_dev(self, tmp_path: Path) -> None:

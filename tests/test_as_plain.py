@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, get_linear_schedule_with_warmup
 
 from families import ABOVE, DECODERS, LAYERS
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
@@ -83,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @functools.cache
 def _subject(family: Family, folder: Path) -> Subject:
     pretrained = make_model(folder / family, family, n_layers=N_LAYERS, dropout=0.0, initializer_range=WIDE)
-    model = load_model(str(pretrained), head_seed=1, label_names=("bad", "good"), pad_token_id=0)
+    model = load_model(str(pretrained), head_seed=1, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0)
     model.save_pretrained(folder / f"{family}-with-head")
     return Subject(family, folder / f"{family}-with-head", folder / "cache")
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
-from frostline.kinds import metrics
+from frostline.kinds import KINDS
 from frostline.records.keys import canonical_json
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Predictions
@@ -227,14 +227,15 @@ def test_ci_dev_of_one_answer_given_by_all_seeds_is_the_binomial_interval() -> N
 
 def _scored(metric: str, labels: Array, outputs: Sequence[Array], others: Sequence[str] = ()) -> Curve:
     """The curve of a full model alone, one run for each array of outputs, scored as a run scores them."""
+    kind = next(kind for kind in KINDS.values() if metric in kind.metrics)
     results = []
     for seed, said in enumerate(outputs):
-        spec = make_spec(None, seed).replace(task=TASK.replace(metric=metric))
-        result = make_result(None, seed, metrics.evaluate(metric, labels, said), n_dev=len(labels), spec=spec)
+        spec = make_spec(None, seed).replace(task=TASK.replace(kind=kind.name, metric=metric))
+        result = make_result(None, seed, kind.score(metric, labels, said), n_dev=len(labels), spec=spec)
         rows = StoredArray.of(np.arange(len(labels)))
         predictions = Predictions(rows=rows, labels=StoredArray.of(labels), outputs=StoredArray.of(said))
-        measured = {name: metrics.evaluate(name, labels, said) for name in (metric, *others)}
-        chance = metrics.chance(metric, labels)
+        measured = {name: kind.score(name, labels, said) for name in (metric, *others)}
+        chance = kind.chance(metric, labels)
         results.append(result.replace(predictions=predictions, chance=chance, metrics=measured))
     return _build(Replicates(specs=[result.spec for result in results], results=results), {})
 

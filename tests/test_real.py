@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import tasks
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_tokenizer
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
@@ -51,7 +52,7 @@ def batch(encoded: Encoded) -> Batch:
 
 
 def _stack(model: str, *, is_packed: bool = False) -> Stack:
-    stack = Stack(load_model(model, head_seed=0, label_names=("negative", "positive"), pad_token_id=0))
+    stack = Stack(load_model(model, head_seed=0, head=CLASSIFICATION.head(("negative", "positive")), pad_token_id=0))
     # At the usual 0.02 a new head would hide what is wrong below it (TRAPS 22).
     torch.nn.init.normal_(stack.model.classifier.weight, std=0.5, generator=torch.Generator().manual_seed(0))
     if is_packed:

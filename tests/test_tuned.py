@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from commands import Finished, Toy, frostline, runs_in
 from frostline import tasks
-from frostline.kinds.metrics import mean_loss
+from frostline.kinds import CLASSIFICATION
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
 from frostline.studies.planning.protocols import TUNED_RATES, best_rate
@@ -40,11 +40,11 @@ def tuned(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @given(n_rows=st.integers(2, 2000), share=st.floats(0.1, 0.9))
 def test_a_tenth_is_held_out_fifty_rows_at_least_and_half_at_most(n_rows: int, share: float) -> None:
     labels = (np.arange(n_rows) < share * n_rows).astype(np.int64)
-    kept, held = tasks.hold_out(labels, "classification")
+    kept, held = tasks.hold_out(labels, CLASSIFICATION)
     assert sorted([*kept, *held]) == list(range(n_rows))
     assert len(held) == min(max(round(0.1 * n_rows), 50), n_rows // 2)
     assert abs(labels[held].sum() - len(held) * labels.mean()) <= 1, "the classes in their shares"
-    assert np.array_equal(tasks.hold_out(labels, "classification")[1], held)
+    assert np.array_equal(tasks.hold_out(labels, CLASSIFICATION)[1], held)
 
 
 def tuning_run(toy: Toy, file: Path) -> RunResult:
@@ -69,7 +69,7 @@ def test_what_is_held_out_is_scored_and_does_not_train(toy: Toy, tmp_path: Path)
     plain = tuning_run(toy, toy.train)
     held = plain.predictions.rows.array()
     data = tasks.load(plain.spec.task)
-    kept_rows, held_rows = tasks.hold_out(data.train.labels, "classification")
+    kept_rows, held_rows = tasks.hold_out(data.train.labels, CLASSIFICATION)
     assert np.array_equal(held, data.train.ids[held_rows])
     assert (plain.n_train, plain.n_dev) == (len(kept_rows), len(held_rows))
     other = tuning_run(toy, with_other_text(toy, tmp_path / "held.csv", int(held[3])))
@@ -129,7 +129,7 @@ def test_of_rates_within_noise_the_lowest_loss_is_taken() -> None:
     """On 200 rows a score of 0.7 has a standard deviation of 0.03."""
     by_sureness = {1e-4: 0.1, 1e-3: 1.0, 5e-3: 0.2}
     close = [held_out(rate, 0.7 + 0.01 * (rate == 1e-4), sureness) for rate, sureness in by_sureness.items()]
-    losses = {r.spec.learning_rate: mean_loss(_labels(r), r.predictions.outputs.array()) for r in close}
+    losses = {r.spec.learning_rate: CLASSIFICATION.mean_loss(_labels(r), r.predictions.outputs.array()) for r in close}
     assert best_rate(close) == min(losses, key=lambda rate: losses[rate]) != 1e-4
     far = [held_out(1e-4, 0.9, 0.01), held_out(1e-3, 0.7, 1.0)]
     assert best_rate(far) == 1e-4, "a score that is beyond noise counts before any loss"

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from frostline.kinds import CLASSIFICATION, REGRESSION
 from frostline.model.stack import Stack
-from frostline.records.specs import Kind, RunSpec, TaskSpec
+from frostline.records.specs import RunSpec, TaskSpec
 from frostline.testing.models import Family, make_rows, make_stack, make_tokenizer, pad_token_of
 from frostline.training.batches import Batch, Encoded, encode, make_batch
 from frostline.training.forward import Forward
@@ -74,7 +75,7 @@ class Case:
 
     def encoded(self, n_rows: int = 8, *, seed: int = 0) -> Encoded:
         """Rows of uneven length."""
-        kind: Kind = "regression" if self.n_outputs == 1 else "classification"
+        kind = "regression" if self.n_outputs == 1 else "classification"
         rows = make_rows(n_rows=n_rows, kind=kind, is_pair=self.is_pair, seed=seed)
         tokenizer = make_tokenizer(self.family)
         tokenizer.padding_side = self.side
@@ -118,6 +119,7 @@ def step_losses(stack: Stack, depth: int, spec: RunSpec, split: Split) -> NDArra
         forward=Forward(stack, depth, spec.layout),
         train=split,
         dev=split,
+        kind=REGRESSION if stack.model.config.num_labels == 1 else CLASSIFICATION,
         metric_names=("accuracy",),
         order_seed=0,
         on_epoch=lambda _: None,

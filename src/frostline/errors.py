@@ -19,6 +19,8 @@ EXIT_READER_GONE = 141
 """what a shell shows where a pipe's reader ended first"""
 
 _NAMED = 3
+_LISTED = 10
+_LONGEST_NAME = 80
 
 
 class FrostlineError(Exception):
@@ -76,6 +78,13 @@ def some(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names in one line: the first few of many with their number, and only the beginning of a long name."""
+    short = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names[:_LISTED]]
+    shown = ", ".join(name if name.isprintable() else repr(name) for name in short)
+    return shown if len(names) <= _LISTED else f"{shown}, … ({len(names)} in all)"
 
 
 def check_choice(name: str, given: str, known: Iterable[str]) -> str:

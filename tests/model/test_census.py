@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from transformers import GPT2Config
 
+from frostline.kinds import CLASSIFICATION, REGRESSION
 from frostline.model.census import PAPER_MODELS, census
 from frostline.model.load import count_trained
 from frostline.testing.models import FAMILIES, Family, make_model
@@ -68,9 +69,9 @@ def test_a_random_small_gpt2(seed: int, tmp_path: Path) -> None:
 
 def test_what_trains_is_counted_with_the_head_the_classes_want(tmp_path: Path) -> None:
     model = str(make_model(tmp_path / "tiny"))
-    two, three = (count_trained(model, labels, [0, 2]) for labels in (("a", "b"), ("a", "b", "c")))
+    two, three = (count_trained(model, CLASSIFICATION.head(labels), [0, 2]) for labels in (("a", "b"), ("a", "b", "c")))
     assert {depth: three[depth] - two[depth] for depth in two} == dict.fromkeys([None, 0, 2], 8 + 1)
-    assert count_trained(model, (), [2])[2] == two[2] - (8 + 1)
+    assert count_trained(model, REGRESSION.head(()), [2])[2] == two[2] - (8 + 1)
 
 
 # The library's DeBERTa calls torch.jit.script on import.
@@ -80,6 +81,6 @@ def test_every_family_adds_up(family: Family, tmp_path: Path) -> None:
     model = str(make_model(tmp_path, family, n_layers=3))
     found = census(model)
     assert found.embeddings + found.layers + found.pooler == found.total
-    counted = count_trained(model, ("bad", "good"), range(4))
+    counted = count_trained(model, CLASSIFICATION.head(("bad", "good")), range(4))
     assert {depth.n_frozen: depth.trained_parameters for depth in found.depths} == {d: counted[d] for d in range(4)}
     assert found.full == counted[None]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from families import ABOVE, BELOW, DECODERS, LAYERS
 from frostline.model.stack import Stack
-from frostline.records.specs import Kind, RunSpec
+from frostline.records.specs import RunSpec
 from frostline.tasks import Rows
 from frostline.testing.models import FAMILIES, Family, make_model, make_spec, make_task, make_tokenizer, pad_token_of
 from frostline.training.batches import Batch, Encoded, encode, make_batch
@@ -214,7 +214,7 @@ SWEEP: tuple[tuple[str, str], ...] = (
 def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runner) -> None:
     model = make_model(folder / family, family, n_layers=N_LAYERS, initializer_range=0.3)
     for task, strategy in SWEEP:
-        kind: Kind = "regression" if task == "values" else "classification"
+        kind: str = "regression" if task == "values" else "classification"
         layout = "packed" if family in PACKED else "padded"
         spec = make_spec(model, folder / f"{task}.csv", kind=kind, strategy=strategy, epochs=1, layout=layout)
         spec = spec.replace(is_cached=strategy not in ("full", "freeze:0"))

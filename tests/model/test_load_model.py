@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_trained, quiet
 from frostline.testing.models import FAMILIES, Family, make_model
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 def _weights(folder: Path, head_seed: int) -> dict[str, Tensor]:
-    model = load_model(str(folder), head_seed=head_seed, label_names=("bad", "good"), pad_token_id=0)
+    model = load_model(str(folder), head_seed=head_seed, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0)
     return dict(model.named_parameters())
 
 
@@ -25,7 +26,7 @@ def test_layers_are_not_left_out_at_random(tmp_path: Path) -> None:
     folder = make_model(tmp_path, "opt", n_layers=3)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "layerdrop": 1.0}))
-    model = load_model(str(folder), head_seed=0, label_names=("bad", "good"), pad_token_id=0).train()
+    model = load_model(str(folder), head_seed=0, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0).train()
     called: list[int] = []
     for number, layer in enumerate(model.model.decoder.layers):
         layer.register_forward_hook(lambda *_, number=number: called.append(number))
@@ -40,7 +41,7 @@ def test_every_seed_draws_its_own_head_also_where_the_checkpoint_brings_one(
 ) -> None:
     bare = make_model(tmp_path / "bare", family)
     with quiet():
-        classifier = load_model(str(bare), head_seed=7, label_names=("bad", "good"), pad_token_id=0)
+        classifier = load_model(str(bare), head_seed=7, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0)
         classifier.save_pretrained(tmp_path / "classifier")
     if not has_architectures:
         config = json.loads((tmp_path / "classifier" / "config.json").read_text())

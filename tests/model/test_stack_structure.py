@@ -29,6 +29,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from burrow import N_LAYERS, Burrow, BurrowConfig, Gallery
+from frostline.kinds import CLASSIFICATION
 from frostline.model.added.pass_through import PassThrough
 from frostline.model.load import load_model, quiet
 from frostline.model.stack import NoDepthError, Stack
@@ -111,7 +112,11 @@ def test_a_head_that_no_bare_model_stands_below_is_drawn_alone(tmp_path: Path) -
         stack.model.save_pretrained(tmp_path)
     saved = dict(stack.model.named_parameters())
     zero, one, again = (
-        dict(load_model(str(tmp_path), head_seed=seed, label_names=("bad", "good"), pad_token_id=0).named_parameters())
+        dict(
+            load_model(
+                str(tmp_path), head_seed=seed, head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0
+            ).named_parameters()
+        )
         for seed in (0, 1, 0)
     )
     for name in saved:

@@ -150,7 +150,7 @@ class TestTrain:
             settings: dict[str, Any] = {"out": tmp_path / f"{family} out", "lr": 1e-3, "epochs": 1, "max_length": 1000}
             found = api.train(str(model), str(task), frozen=1, save=tmp_path / f"{family} saved", **settings)
             assert found.spec.max_length == most
-            assert any("were cut" in notice for notice in found.notices)
+            assert any("were cut" in warning for warning in found.warnings)
 
     def test_without_a_line_search_in_the_folder_there_is_one_first(self, toy: Toy, tmp_path: Path) -> None:
         settings: dict[str, Any] = {"out": tmp_path / "out", "lrs": "1e-3,3e-3", "epochs": 1, "workers": 1}
@@ -182,7 +182,7 @@ def test_what_to_beware_of_is_told(toy: Toy, tmp_path: Path, capfd: pytest.Captu
     )
     assert main([*leaky, "--max-length", "4", *where]) == 0
     said = capfd.readouterr().out
-    assert "take care: leakage: 72 of 72 dev rows (100%) also stand in train" in said
+    assert "take care: leakage: 72 of 72 dev rows (100%) are also in train" in said
     assert "training texts were cut at 4 tokens" in said
 
 

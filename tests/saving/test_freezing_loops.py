@@ -26,6 +26,7 @@ from transformers import (
 import frostline
 from frostline import tasks
 from frostline.errors import UsageError
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_tokenizer, quiet
 from frostline.model.stack import FrozenMovedError, Stack
 from frostline.saving.freeze import FrozenPlan
@@ -286,7 +287,7 @@ def test_trainer_moves_nothing_frozen_in_real_weights(kind: str, tmp_path: Path)
     name = str(tasks.demo_model_folder())
     tokenizer = load_tokenizer(name)
     rows = _rows(tokenizer, tasks.load(tasks.resolve(tasks.parse("rotten-tomatoes", max_train=100, max_dev=2))).train)
-    model = load_model(name, head_seed=0, label_names=("negative", "positive"), pad_token_id=0)
+    model = load_model(name, head_seed=0, head=CLASSIFICATION.head(("negative", "positive")), pad_token_id=0)
     before = _bits(model)
     inputs = DataCollatorWithPadding(tokenizer)(rows[:4])
     assert distance(*_layer_outputs(model, inputs)) > TEETH, "twin: dropout is on"

@@ -72,8 +72,8 @@ class Place:
         return found
 
     def told(self, words: str) -> list[RunResult]:
-        """The runs with a notice of these words."""
-        return [result for result in self.runs.values() if any(words in notice for notice in result.notices)]
+        """The runs with a warning of these words."""
+        return [result for result in self.runs.values() if any(words in warning for warning in result.warnings)]
 
 
 class Asked(Toy):
@@ -272,7 +272,7 @@ def test_a_flipped_byte_is_noticed_the_states_rebuilt_and_no_number_moved(
     assert finished.json["runs"] == {"done": 3, "reused": 3, "crashed": 0}
     _check_same(half, peace)
     assert [run.key for run in half.told(DAMAGED)] == [_new_run(half).key]
-    assert sum(DAMAGED in notice for notice in _new_run(half).notices) == 2, "train and dev"
+    assert sum(DAMAGED in warning for warning in _new_run(half).warnings) == 2, "train and dev"
     assert half.states() == before == peace.states()
 
 
@@ -288,5 +288,5 @@ def test_twin_other_states_that_look_whole_move_numbers(
         described = {**json.loads(entry.read_text()), "checksum": zlib.crc32(path.read_bytes())}
         entry.write_text(json.dumps(described))
     wrong = Runner().run(right.spec)
-    assert wrong.notices == right.notices
+    assert wrong.warnings == right.warnings
     assert numbers(wrong) != numbers(right)

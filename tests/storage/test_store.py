@@ -261,7 +261,7 @@ from storage.test_store import IDENTITY
 folder, who, n_dev, n_runs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store = Store.open(folder, IDENTITY)
 for seed in range(n_runs):
-    result = make_result(2, seed, 0.5, n_dev=n_dev, notices=(who,))
+    result = make_result(2, seed, 0.5, n_dev=n_dev, warnings=(who,))
     print("ready", flush=True)
     sys.stdin.readline()
     store.put(result)
@@ -309,7 +309,7 @@ class TestProcesses:
         assert store.damaged == {}
         assert {result.key for result in results} == keys
         assert len(keys) == n_runs
-        assert {result.notices for result in results} <= {(name,) for name in names}
+        assert {result.warnings for result in results} <= {(name,) for name in names}
         assert files_below(tmp_path) == {"identity.json", *(f"runs/{key}.json" for key in keys)}
 
     def test_one_that_is_killed_leaves_only_whole_files(self, tmp_path: Path, rng: np.random.Generator) -> None:

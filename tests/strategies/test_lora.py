@@ -16,6 +16,7 @@ from peft.tuners.lora import LoraLayer
 
 from frostline import tasks
 from frostline.errors import MissingExtraError
+from frostline.kinds import CLASSIFICATION
 from frostline.model.added.adapters import merge_lora
 from frostline.model.load import describe
 from frostline.records.specs import RunSpec
@@ -59,7 +60,7 @@ def _by_hand(spec: RunSpec, targets: list[str], rank: int, *, alpha: int, is_tur
         for batch in training_batches(
             prepared.train.encoded, spec.batch_size, seed=seed_for(spec, "order"), epoch=epoch
         ):
-            loss = loss_of(model(**batch.padded_inputs()).logits, batch.labels)
+            loss = loss_of(CLASSIFICATION)(model(**batch.padded_inputs()).logits, batch.labels)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trained, spec.clip_norm)
             for group in optimizer.param_groups:

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import strategies, tasks
+from frostline.kinds import CLASSIFICATION
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
 from frostline.strategies import Freeze, Full, Layers, Strategy
@@ -49,7 +50,9 @@ def _losses(stack: Stack, strategy: Strategy, split: Split, *, depth: int | None
     )  # fmt: skip
     stack.apply(strategy.plan(stack).phases[0].trained)
     forward = Forward(stack, depth)
-    training = Training(spec, forward, split, split, ("accuracy",), order_seed=seed, on_epoch=lambda _: None)
+    training = Training(
+        spec, forward, split, split, CLASSIFICATION, ("accuracy",), order_seed=seed, on_epoch=lambda _: None
+    )
     losses: list[float] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

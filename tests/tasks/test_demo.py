@@ -55,7 +55,7 @@ def test_other_bytes_are_refused_without_importing(only_here: Path) -> None:
     with pytest.raises(DataError, match=r"model.safetensors: its sha256 is .* not 53aa51172d142c89"):
         tasks.demo_model_folder()
     (only_here / PACKAGES[1] / "model" / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="there is no such file; reinstall"):
+    with pytest.raises(DataError, match="does not exist; reinstall"):
         tasks.demo_model_folder()
 
 
@@ -78,7 +78,7 @@ def test_the_sentences() -> None:
     spec = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=1000, max_dev=800))
     data = tasks.load(spec)
     assert (len(data.train), len(data.dev), data.label_names) == (1000, 800, ("negative", "positive"))
-    assert data.notices == ("no dev file: 853 of 8530 rows (10%) were cut off by a fixed seed",)
+    assert data.warnings == ("no dev file: 853 of 8530 rows (10%) were set aside as dev with a fixed seed",)
     assert not set(data.train.ids.tolist()) & set(data.dev.ids.tolist())
     assert int(data.train.ids.min()) >= 25000
     for rows in (data.train, data.dev):

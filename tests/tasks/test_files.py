@@ -62,15 +62,15 @@ def test_labels_are_numbered_in_order(tmp_path: Path) -> None:
     assert numbers.label_names == ("-1", "9", "10")
     assert numbers.task.metrics == ("accuracy", "macro_f1", "mcc")
     assert [int(text.split()[1]) % 3 for text in numbers.train.texts] == [2 - n for n in numbers.train.labels]
-    assert numbers.notices[0] == "classes: -1 = 0, 9 = 1, 10 = 2"
+    assert numbers.warnings[0] == "classes: -1 = 0, 9 = 1, 10 = 2"
 
 
 def test_two_classes_also_have_f1(own: str) -> None:
     data = load(own, metric="mcc")
     assert data.task.metrics == ("mcc", "accuracy", "f1", "macro_f1", "roc_auc")
-    assert data.notices == (
+    assert data.warnings == (
         "classes: no = 0, yes = 1; f1 is that of yes",
-        "no dev file: 4 of 40 rows (10%) were cut off by a fixed seed",
+        "no dev file: 4 of 40 rows (10%) were set aside as dev with a fixed seed",
     )
     assert tasks.metrics_of(tasks.parse(own)) == ("accuracy", "f1", "macro_f1", "mcc", "roc_auc")
 
@@ -165,7 +165,7 @@ def test_dev_labels_unseen_in_train(tmp_path: Path, own: str) -> None:
         ("text,label\na,0\nb, c,1\n", 3, "too many fields: 3 instead of 2"),
         ("text,label\na,0\nb,\n", 3, "is empty"),
         ("text,label\na,0\nb,0\n", None, "all labels .* are '0'"),
-        ("text,label\na,1\nb,01\n", None, "'01' and '1' are one number"),
+        ("text,label\na,1\nb,01\n", None, "'01' and '1' are the same number"),
         ('text,label\n"two\nlines",0\n"never closed,1\nc,0\n', 4, "bad quoting"),
         ('text,label\na,0\n"b" c,1\n', 3, "bad quoting"),
     ],
@@ -247,7 +247,7 @@ def test_a_field_larger_than_csv_takes(tmp_path: Path) -> None:
 def test_empty_texts_are_noticed(tmp_path: Path) -> None:
     dev = write(tmp_path / "dev.csv", "text,label\n ,no\nb,yes\n")
     data = load(write(tmp_path / "own.csv", "text,label\n" + body(10)), dev=dev)
-    assert data.notices[1:] == ("1 of 2 dev rows have an empty text",)
+    assert data.warnings[1:] == ("1 of 2 dev rows have an empty text",)
 
 
 def test_metric_must_fit_the_kind(tmp_path: Path, own: str) -> None:

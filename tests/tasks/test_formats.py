@@ -80,10 +80,10 @@ def test_a_folder_and_a_dev_file_of_another_format(tmp_path: Path, suffix: str) 
     (folder / "validation.tsv").rename(folder / "test.tsv")
     left = load(str(folder))
     assert (len(left.train), len(left.dev)) == (36, 4)
-    assert "splits left alone: test; to score on one, give --dev NAME" in left.notices
+    assert "splits not used: test; to score on one, give --dev NAME" in left.warnings
     assert load(str(folder), dev="test").dev.texts == ["a", "b"]
     write(folder / f"eval{suffix}", {"text": ["e", "f"], "label": ["yes", "no"]})
-    assert "splits left alone: eval, test; to score on one, give --dev NAME" in load(str(folder)).notices
+    assert "splits not used: eval, test; to score on one, give --dev NAME" in load(str(folder)).warnings
     (folder / f"eval{suffix}").unlink()
     with pytest.raises(UsageError, match="there is no dev file tset, and no split of that name; splits: test"):
         load(str(folder), dev="tset")
@@ -128,7 +128,7 @@ def test_texts_may_be_numbers_or_missing(tmp_path: Path, suffix: str) -> None:
     data = load(source, dev_share=0.5)
     texts = dict(zip([*data.train.ids, *data.dev.ids], data.train.texts + data.dev.texts, strict=True))
     assert [texts[number] for number in range(20)] == ["", *(str(i) for i in range(19))]
-    assert sum("1 of 10" in notice and "empty text" in notice for notice in data.notices) == 1
+    assert sum("1 of 10" in warning and "empty text" in warning for warning in data.warnings) == 1
 
 
 @pytest.mark.parametrize("suffix", TYPED)
@@ -169,7 +169,7 @@ def test_declared_classes_keep_their_names_and_order(tmp_path: Path) -> None:
     data = load(with_classes(tmp_path / "own.parquet", [0, 1] * 20, ["zebra", "ant", "never"]))
     assert data.label_names == ("zebra", "ant", "never")
     assert data.train.labels.tolist() == [i % 2 for i in data.train.ids]
-    assert any("without a training row: never" in notice for notice in data.notices)
+    assert any("without a training row: never" in warning for warning in data.warnings)
     dev = write(tmp_path / "dev.jsonl", {"text": ["x", "y"], "label": ["ant", "zebra"]})
     assert load(with_classes(tmp_path / "own.parquet", [0, 1] * 20, ["zebra", "ant"]), dev=dev).dev.labels.tolist() == [
         1,

@@ -26,12 +26,12 @@ TASKS = {task.name: task for task in glue.TASKS}
 
 
 def write_task(data: Path, name: str, train: str, dev: str, folder: str | None = None) -> Path:
-    layout = TASKS[name].layout
-    assert layout is not None
-    place = data / (folder or layout.folder)
+    files = TASKS[name].glue_files
+    assert files is not None
+    place = data / (folder or files.folder)
     place.mkdir(parents=True)
-    (place / layout.train_file).write_bytes(train.encode())
-    (place / layout.dev_file).write_bytes(dev.encode())
+    (place / files.train_file).write_bytes(train.encode())
+    (place / files.dev_file).write_bytes(dev.encode())
     return data
 
 
@@ -49,7 +49,7 @@ def test_real_files_give_all_their_rows(name: str) -> None:
         pytest.skip("the GLUE files are not here: set FROSTLINE_SHARED to the folder that holds glue/")
     data = load(name, Path(shared) / "glue")
     assert (len(data.train), len(data.dev)) == ROWS[name]
-    assert [notice for notice in data.notices if "stand" not in notice] == []
+    assert [warning for warning in data.warnings if "leakage" not in warning] == []
     for rows in (data.train, data.dev):
         assert rows.ids.tolist() == list(range(len(rows)))
         assert all(rows.texts)
@@ -67,7 +67,7 @@ def test_the_nine_tasks_and_their_scores() -> None:
     assert scores == {"cola": "mcc", "mrpc": "f1", "qqp": "f1", "stsb": "pearson", **others}
     assert [name for name, task in TASKS.items() if task.kind == "regression"] == ["stsb"]
     for task in TASKS.values():
-        assert task.layout is not None
+        assert task.glue_files is not None
         assert tasks.Task.from_json(task.to_json()) == task
 
 
@@ -159,7 +159,7 @@ def test_missing_folders_and_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no folder SST-2"):
         load("sst2", tmp_path)
     (write_task(tmp_path, "sst2", SST2, SST2) / "SST-2" / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"dev.tsv: there is no such file"):
+    with pytest.raises(DataError, match=r"dev.tsv: does not exist"):
         load("sst2", tmp_path)
 
 
@@ -175,8 +175,8 @@ def test_short_rows_of_qqp_are_left_out_and_told(tmp_path: Path) -> None:
     train = header + "0\t1\t2\ta\tb\t0\n1\t3\t4\tbroken off\n2\t5\t6\tc\td\t1\n"
     data = load("qqp", write_task(tmp_path, "qqp", train, header + "0\t1\t2\te\tf\t0\n1\t3\t4\tg\th\t1\n"))
     assert (data.train.texts, data.train.ids.tolist()) == (["a", "c"], [0, 2])
-    assert f"rows left out because they have too few fields: 1 of {tmp_path / 'QQP' / 'train.tsv'}" in data.notices
-    assert not any("dev.tsv" in notice for notice in data.notices)
+    assert f"rows skipped because they have too few fields: 1 of {tmp_path / 'QQP' / 'train.tsv'}" in data.warnings
+    assert not any("dev.tsv" in warning for warning in data.warnings)
 
 
 def test_mnli_is_scored_on_the_matched_dev_set_and_mnli_mm_on_the_other(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_mnli_is_scored_on_the_matched_dev_set_and_mnli_mm_on_the_other(tmp_path
         header + f"{word}\tb\tneutral\n{word}\td\tentailment\n" for word in ("train", "matched", "mismatched")
     )
     write_task(tmp_path, "mnli", train, matched)
-    with pytest.raises(DataError, match=r"dev_mismatched.tsv: there is no such file, which mnli-mm needs"):
+    with pytest.raises(DataError, match=r"dev_mismatched.tsv: does not exist, but mnli-mm needs it"):
         load("mnli-mm", tmp_path)
     (tmp_path / "MNLI" / "dev_mismatched.tsv").write_text(mismatched)
     assert load("mnli", tmp_path).dev.texts == ["matched"] * 2

@@ -39,7 +39,7 @@ def test_among_words_it_is_a_class(word: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lists", [("[0, 1]", "[0]", "[]"), ("['a', 'b']", "['a']"), ("[0 1]", "[1 0]")])
 def test_lists_written_as_text_are_several_labels(lists: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'label' holds a list.*\(multi-label\), make a column") as caught:
+    with pytest.raises(DataError, match=r"the label holds a list.*\(multi-label\), make one column") as caught:
         load(write(tmp_path / "own.tsv", [*lists] * 9))
     assert caught.value.line == 2
 
@@ -58,7 +58,7 @@ def test_declared_names_differ_by_more_than_white_space(names: tuple[str, ...], 
     if is_right:
         assert load(own).label_names == tuple(name.strip() for name in names)
         return
-    with pytest.raises(DataError, match="declares two classes 'a' that differ by white space at most; rename one"):
+    with pytest.raises(DataError, match="declares two classes 'a' that differ at most in white space; rename one"):
         load(own)
 
 

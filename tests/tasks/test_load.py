@@ -9,7 +9,7 @@ import pytest
 
 from frostline import tasks
 from frostline.errors import UsageError
-from frostline.kinds import metrics
+from frostline.kinds import kind_named
 from frostline.records.specs import TaskSpec
 
 
@@ -38,10 +38,11 @@ def test_known_names_however_written() -> None:
 
 
 def test_every_metric_a_task_names_is_there() -> None:
-    labels = np.array([0, 1, 1])
     for task in tasks.known():
+        kind = kind_named(task.kind)
+        labels = kind.encode(["0", "1", "1"], ["0", "1"])
         for name in task.metrics:
-            assert 0 <= metrics.chance(name, labels if task.kind == "classification" else labels.astype(float)) < 1
+            assert 0 <= kind.chance(name, labels) < 1
 
 
 def test_unknown_tasks() -> None:
@@ -139,28 +140,28 @@ def test_the_fingerprint_is_of_the_bytes(own: str) -> None:
 def test_two_classes_must_be_left(own: str) -> None:
     spec = tasks.resolve(tasks.parse(own))
     with pytest.raises(
-        UsageError, match="max_train is 1: only the class 'often' is left in train; give at least"
+        UsageError, match="max_train is 1: only the label 'often' is left in train; use at least"
     ) as caught:
         tasks.load(spec.replace(max_train=1))
     least = int(str(caught.value).split()[-1])
     assert len(np.unique(tasks.load(spec.replace(max_train=least)).train.labels)) == 2
-    with pytest.raises(UsageError, match="only the class"):
+    with pytest.raises(UsageError, match="only the label"):
         tasks.load(spec.replace(max_train=least - 1))
 
 
 def test_too_few_rows_to_cut_dev_from(tmp_path: Path) -> None:
     path = tmp_path / "tiny.csv"
     path.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="give more rows, or dev rows of their own by --dev"):
+    with pytest.raises(UsageError, match="give more rows, or separate dev rows with --dev"):
         tasks.load(tasks.parse(str(path)))
 
 
 def test_samples_larger_than_the_data_and_absent_classes_are_noticed(own: str) -> None:
-    notices = tasks.load(tasks.parse(own, max_train=1000)).notices
+    notices = tasks.load(tasks.parse(own, max_train=1000)).warnings
     assert "max_train is 1000, but there are 270 rows; all are used" in notices
     rows = "".join(f"a {i},{'xyz'[i % 3]}\n" for i in range(90))
     Path(own).write_text("text,label\n" + rows, encoding="utf-8")
     assert any(
-        "classes without a training row" in notice for notice in tasks.load(tasks.parse(own, max_train=2)).notices
+        "classes without a training row" in warning for warning in tasks.load(tasks.parse(own, max_train=2)).warnings
     )
-    assert len(tasks.load(tasks.parse(own)).notices) == 2
+    assert len(tasks.load(tasks.parse(own)).warnings) == 2

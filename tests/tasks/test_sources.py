@@ -60,7 +60,7 @@ def test_saved_splits(splits: DatasetDict, capfd: pytest.CaptureFixture[str]) ->
     assert (data.task.name, len(data.train), data.dev.texts) == ("saved", 40, [f"row {i}" for i in range(100, 110)])
     assert data.label_names == ("zebra", "ant")
     assert data.train.labels.tolist() == [i % 2 for i in range(40)]
-    assert [notice for notice in data.notices if "test" in notice] == []
+    assert [warning for warning in data.warnings if "test" in warning] == []
     assert load("saved", dev="test").dev.texts == [f"row {i}" for i in range(1000, 1006)]
     assert capfd.readouterr() == ("", "")
 
@@ -71,7 +71,7 @@ def test_a_test_split_is_never_taken_for_dev(splits: DatasetDict) -> None:
     data = load("saved")
     assert (len(data.train), len(data.dev)) == (36, 4)
     assert not {int(text.split()[1]) for text in data.dev.texts} & set(range(1000, 1006))
-    assert "splits left alone: test; to score on one, give --dev NAME" in data.notices
+    assert "splits not used: test; to score on one, give --dev NAME" in data.warnings
 
 
 def test_a_folder_of_a_split_s_name_does_not_hide_it_and_a_file_does(splits: DatasetDict) -> None:
@@ -221,7 +221,7 @@ def test_a_missing_shard_is_named(splits: DatasetDict) -> None:
     splits["validation"].to_parquet(data / "validation-00000-of-00001.parquet")
     assert len(load("copy").train) == 40
     (data / "train-00001-of-00002.parquet").unlink()
-    with pytest.raises(DataError, match=r"train-00001-of-00002\.parquet: there is no such file.*copy the data"):
+    with pytest.raises(DataError, match=r"train-00001-of-00002\.parquet: does not exist.*copy the whole data"):
         load("copy")
 
 
@@ -255,9 +255,9 @@ def test_a_dev_folder_is_no_file(splits: DatasetDict) -> None:
     splits.save_to_disk("saved")
     rows(20).to_parquet("own.parquet")
     Path("held").mkdir()
-    with pytest.raises(UsageError, match=r"--dev held is a folder; a file is wanted, and no split of that name"):
+    with pytest.raises(UsageError, match=r"--dev held is a folder; give a file, and no split of that name"):
         load("saved", dev="held")
-    with pytest.raises(UsageError, match=r"--dev held is a folder; a file is wanted$"):
+    with pytest.raises(UsageError, match=r"--dev held is a folder; give a file$"):
         load("own.parquet", dev="held")
     with pytest.raises(UsageError, match="there is no dev file gone"):
         load("own.parquet", dev="gone")
@@ -328,7 +328,7 @@ def test_splits_that_cannot_be_chosen_between(splits: DatasetDict) -> None:
     with pytest.raises(UsageError, match="no train has no split 'train'; its splits: test, other"):
         load("no train")
     DatasetDict(splits, dev=rows(4)).save_to_disk("two")
-    with pytest.raises(UsageError, match="two has the splits dev and validation; choose one of them by --dev"):
+    with pytest.raises(UsageError, match="two has the splits dev and validation; choose one of them with --dev"):
         load("two")
     assert len(load("two", dev="validation").dev) == 10
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from frostline.tasks.split import cut_dev, n_for_two_classes, sample, stratified_order
-from frostline.tasks.task import Labels, Rows
+from frostline.kinds import CLASSIFICATION, KINDS, REGRESSION, Kind, Labels
+from frostline.tasks.split import cut_dev, n_for_two_labels, sample
+from frostline.tasks.task import Rows
 
 class_lists = st.lists(st.integers(0, 3), min_size=2, max_size=80)
 
@@ -37,7 +38,7 @@ def worst_excess(labels: NDArray[np.int64], order: NDArray[np.int64]) -> float:
 @given(class_lists, st.integers(0, 99))
 def test_every_beginning_is_stratified(values: list[int], seed: int) -> None:
     labels = classes(values)
-    order = stratified_order(labels, "classification", np.random.default_rng(seed))
+    order = CLASSIFICATION.order(labels, np.random.default_rng(seed))
     assert sorted(order.tolist()) == list(range(len(values)))
     assert worst_excess(labels, order) <= 1e-9
 
@@ -49,7 +50,7 @@ def test_a_plain_permutation_is_not_stratified() -> None:
 
 def test_order_is_the_seeds_and_not_the_sources() -> None:
     labels = classes([0, 1] * 200)
-    orders = [stratified_order(labels, "classification", np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    orders = [CLASSIFICATION.order(labels, np.random.default_rng(seed)) for seed in (1, 1, 2)]
     assert np.array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[0], orders[2])
     assert not np.array_equal(orders[0], np.arange(400))
@@ -57,14 +58,12 @@ def test_order_is_the_seeds_and_not_the_sources() -> None:
 
 def test_classes_of_one_size_take_turns_at_being_first() -> None:
     labels = classes(sorted(list(range(10)) * 5))
-    first = {
-        int(labels[stratified_order(labels, "classification", np.random.default_rng(seed))[0]]) for seed in range(60)
-    }
+    first = {int(labels[CLASSIFICATION.order(labels, np.random.default_rng(seed))[0]]) for seed in range(60)}
     assert len(first) > 5
 
 
 def test_regression_is_a_permutation() -> None:
-    order = stratified_order(np.linspace(0, 5, 50), "regression", np.random.default_rng(0))
+    order = REGRESSION.order(np.linspace(0, 5, 50), np.random.default_rng(0))
     assert sorted(order.tolist()) == list(range(50))
     assert order.tolist() != list(range(50))
 
@@ -72,7 +71,7 @@ def test_regression_is_a_permutation() -> None:
 @given(class_lists, st.floats(0.01, 0.99))
 def test_dev_and_train_part_the_rows(values: list[int], share: float) -> None:
     rows = rows_of(classes(values))
-    train, dev = cut_dev(rows, "classification", share)
+    train, dev = cut_dev(rows, CLASSIFICATION, share)
     assert sorted([*train.ids.tolist(), *dev.ids.tolist()]) == rows.ids.tolist()
     assert len(dev) == min(max(round(share * len(rows)), 1), len(rows) - 1)
     for part in (train, dev):
@@ -80,12 +79,12 @@ def test_dev_and_train_part_the_rows(values: list[int], share: float) -> None:
         assert [rows.texts[i // 3] for i in part.ids] == part.texts
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_samples_of_growing_size_are_nested(kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_samples_of_growing_size_are_nested(kind: Kind) -> None:
     rows = rows_of(classes([0, 1, 1] * 40))
     smaller: set[int] = set()
     for n_most in (1, 2, 7, 30, 119, 120, 500, None):
-        part = sample(rows, "regression" if kind == "regression" else "classification", "train", n_most)
+        part = sample(rows, kind, "train", n_most)
         assert len(part) == min(n_most or 120, 120)
         assert smaller <= set(part.ids.tolist())
         smaller = set(part.ids.tolist())
@@ -93,17 +92,17 @@ def test_samples_of_growing_size_are_nested(kind: str) -> None:
 
 def test_samples_for_two_purposes_differ() -> None:
     rows = rows_of(classes([0, 1] * 100))
-    train, dev = (sample(rows, "classification", purpose, 20) for purpose in ("train", "dev"))
+    train, dev = (sample(rows, CLASSIFICATION, purpose, 20) for purpose in ("train", "dev"))
     assert train.ids.tolist() != dev.ids.tolist()
 
 
 @given(class_lists)
 def test_the_smallest_sample_with_two_classes(values: list[int]) -> None:
     rows = rows_of(classes(values))
-    least = n_for_two_classes(rows, "train")
+    least = n_for_two_labels(rows, CLASSIFICATION, "train")
     if len(set(values)) == 1:
         assert least is None
         return
     assert least is not None
-    assert len(set(sample(rows, "classification", "train", least).labels.tolist())) == 2
-    assert len(set(sample(rows, "classification", "train", least - 1).labels.tolist())) == 1
+    assert len(set(sample(rows, CLASSIFICATION, "train", least).labels.tolist())) == 2
+    assert len(set(sample(rows, CLASSIFICATION, "train", least - 1).labels.tolist())) == 1

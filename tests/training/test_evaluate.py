@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from frostline.errors import FrostlineError
-from frostline.kinds.metrics import mean_loss
+from frostline.kinds import CLASSIFICATION, REGRESSION
 from frostline.model.stack import Stack
 from frostline.testing.models import Family
 from frostline.training.forward import Forward, predict
@@ -83,7 +83,7 @@ def test_outputs_that_are_not_numbers_are_refused() -> None:
 
 def test_each_metric_is_scored() -> None:
     outputs = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
-    found = scores(("accuracy", "f1"), np.array([1, 0, 0, 1]), outputs)
+    found = scores(CLASSIFICATION, ("accuracy", "f1"), np.array([1, 0, 0, 1]), outputs)
     assert found == {"accuracy": 0.75, "f1": pytest.approx(0.8)}
 
 
@@ -92,9 +92,9 @@ def test_the_mean_loss_is_torchs() -> None:
     outputs = drawn.normal(0, 5, (20, 3)).astype(np.float32)
     labels = drawn.integers(3, size=20)
     wanted = torch.nn.functional.cross_entropy(torch.from_numpy(outputs), torch.from_numpy(labels))
-    assert mean_loss(labels, outputs) == pytest.approx(float(wanted), rel=1e-6)
+    assert CLASSIFICATION.mean_loss(labels, outputs) == pytest.approx(float(wanted), rel=1e-6)
     values, answers = drawn.normal(size=20), drawn.normal(size=(20, 1)).astype(np.float32)
     squared = torch.nn.functional.mse_loss(torch.from_numpy(answers[:, 0]).double(), torch.from_numpy(values))
-    assert mean_loss(values, answers) == pytest.approx(float(squared), rel=1e-6)
+    assert REGRESSION.mean_loss(values, answers) == pytest.approx(float(squared), rel=1e-6)
     huge = np.array([[1000.0, -1000.0]], dtype=np.float32)
-    assert mean_loss(np.array([1]), huge) == pytest.approx(2000.0)
+    assert CLASSIFICATION.mean_loss(np.array([1]), huge) == pytest.approx(2000.0)

@@ -15,13 +15,13 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoTokenizer
 
 from frostline import tasks
-from frostline.kinds import metrics
+from frostline.kinds import CLASSIFICATION
 from frostline.model.added.readers import POOLINGS
 from frostline.model.load import describe, load_model
 from frostline.records.specs import RunSpec
 from frostline.tasks import Rows
 from frostline.testing.models import make_model, make_spec, make_task
-from frostline.training.fit import STRENGTHS, Fit, fit_linear
+from frostline.training.fit import LinearFit, fit_linear
 from frostline.training.pooled import pooled_states
 from frostline.training.prefix import Origin, Prefixes
 from frostline.training.run import Runner
@@ -56,7 +56,7 @@ def _check_against_sklearn(spec: RunSpec, model: str) -> None:
         logistic = make_pipeline(StandardScaler(), LogisticRegression(C=probe.strength, max_iter=1000))
         logistic.fit(train[at], data.train.labels)
         theirs = np.column_stack([-logistic.decision_function(dev[at]), logistic.decision_function(dev[at])]) / 2
-        assert metrics.evaluate("accuracy", data.dev.labels, theirs.astype(np.float32)) == pytest.approx(probe.score)
+        assert data.kind.score("accuracy", data.dev.labels, theirs.astype(np.float32)) == pytest.approx(probe.score)
         apart.append(float(np.abs(ours - theirs).max() / np.abs(theirs).max()))
     assert min(apart) < 1e-3, "the chosen layer's outputs are scikit-learn's"
     assert max(apart) > 1e-1, "twin: another layer's are not"
@@ -144,7 +144,7 @@ def test_they_are_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
 def test_ridge_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.normal(3, 2, (50, 4)), rng.normal(size=50)
-    ours = fit_linear(features, labels, "regression", 10.0, 1)
+    ours = fit_linear(features, labels, "ridge", 10.0, 1)
     theirs = make_pipeline(StandardScaler(), Ridge(alpha=10.0)).fit(features, labels).predict(features)
     assert np.abs(ours.outputs(features)[:, 0] - theirs).max() < 1e-5
 
@@ -153,7 +153,7 @@ def test_several_classes_and_one_that_is_not_there() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 3], 20)
     features = rng.normal(size=(60, 5)) + labels[:, None]
-    model = fit_linear(features, labels, "classification", 1.0, 4)
+    model = fit_linear(features, labels, "logreg", 1.0, 4)
     theirs = make_pipeline(StandardScaler(), LogisticRegression(C=1.0)).fit(features, labels)
     answers = model.outputs(features)
     assert answers.shape == (60, 4)
@@ -163,7 +163,7 @@ def test_several_classes_and_one_that_is_not_there() -> None:
 
 
 def test_one_class_alone_is_what_it_answers() -> None:
-    model = fit_linear(np.zeros((5, 3)), np.ones(5, dtype=np.int64), "classification", 1.0, 3)
+    model = fit_linear(np.zeros((5, 3)), np.ones(5, dtype=np.int64), "logreg", 1.0, 3)
     assert set(model.outputs(np.ones((4, 3))).argmax(1)) == {1}
 
 
@@ -174,13 +174,13 @@ def test_layer_pooling_and_strength_are_chosen_on_held_out_rows() -> None:
     train = rng.normal(size=(200, 3, 3, 6)).astype(np.float32)
     train[:, 1, 2, 0] += 6 * labels
     dev = rng.normal(size=(40, 3, 3, 6)).astype(np.float32)
-    fit = Fit(
-        kind="classification", metric="accuracy", n_outputs=2, train=train, train_labels=labels, dev=dev,
+    fit = LinearFit(
+        kind=CLASSIFICATION, metric="accuracy", n_outputs=2, train=train, train_labels=labels, dev=dev,
         dev_labels=np.arange(40) % 2, seed=0, threads=1,
     )  # fmt: skip
     fitted = fit.run()
     assert (fitted.chosen.depth, fitted.chosen.pooling) == (1, "last")
-    assert fitted.chosen.strength in STRENGTHS["classification"]
+    assert fitted.chosen.strength in CLASSIFICATION.fit_strengths
     assert fitted.chosen.held_out_score > 0.95
     assert fitted.chosen.score < 0.8, "dev is noise"
     assert [probe.depth for probe in fitted.probes] == [0, 1, 2]
@@ -189,9 +189,9 @@ def test_layer_pooling_and_strength_are_chosen_on_held_out_rows() -> None:
 
 def test_the_seed_draws_the_held_out_rows() -> None:
     labels = np.arange(200) % 2
-    drawn = [tasks.hold_out(labels, "classification", seed)[1] for seed in (0, 1)]
+    drawn = [tasks.hold_out(labels, CLASSIFICATION, seed)[1] for seed in (0, 1)]
     assert not np.array_equal(drawn[0], drawn[1])
-    assert np.array_equal(drawn[0], tasks.hold_out(labels, "classification")[1])
+    assert np.array_equal(drawn[0], tasks.hold_out(labels, CLASSIFICATION)[1])
 
 
 def test_regression_runs_too(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from torch.nn import functional
 
 from frostline import strategies
 from frostline.errors import FrostlineError
+from frostline.kinds import CLASSIFICATION, REGRESSION
 from frostline.model.load import load_model
 from frostline.model.stack import FrozenMovedError, Stack
 from frostline.records.plans import Plan
 from frostline.records.results import RunResult
-from frostline.records.specs import Kind, RunSpec
+from frostline.records.specs import RunSpec
 from frostline.strategies import Strategy
 from frostline.testing.models import Family, make_model, make_spec, make_task
 from frostline.training.batches import Batch, training_batches
@@ -170,7 +171,7 @@ def test_every_seed_draws_its_own_head_order_and_dropout(folder: Path) -> None:
         seeds = [seed_for(one, purpose) for purpose in ("head", "order", "dropout")]
         assert len(set(seeds)) == 3
         drawn |= set(seeds)
-        model = load_model(one.model, head_seed=seeds[0], label_names=("bad", "good"), pad_token_id=0)
+        model = load_model(one.model, head_seed=seeds[0], head=CLASSIFICATION.head(("bad", "good")), pad_token_id=0)
         heads[model.classifier.weight.detach().numpy().tobytes()] = one
         batches = training_batches(encoded, 8, seed=seeds[1], epoch=1)
         orders[tuple(int(row) for batch in batches for row in batch.positions)] = one
@@ -194,7 +195,9 @@ def test_a_line_search_run_is_no_replicate(folder: Path) -> None:
 def test_what_is_frozen_keeps_every_bit_and_the_rest_moves(family: Family, strategy: str, folder: Path) -> None:
     spec = make_spec(folder / family, folder / "task.csv", strategy=strategy, epochs=1)
     result, stack = Runner().train(spec)
-    start = load_model(spec.model, head_seed=seed_for(spec, "head"), label_names=result.label_names, pad_token_id=0)
+    start = load_model(
+        spec.model, head_seed=seed_for(spec, "head"), head=CLASSIFICATION.head(result.label_names), pad_token_id=0
+    )
     before = {**dict(start.named_parameters()), **dict(start.named_buffers())}
     after = {**dict(stack.model.named_parameters()), **dict(stack.model.named_buffers())}
     assert before.keys() == after.keys()
@@ -245,21 +248,21 @@ def test_a_plan_that_lies_is_caught(moves: str, is_caught: bool, folder: Path, m
         Runner().run(spec)
 
 
-def _absurd(rate: float, family: Family, kind: Kind, folder: Path, tmp_path: Path) -> RunSpec:
+def _absurd(rate: float, family: Family, kind: str, folder: Path, tmp_path: Path) -> RunSpec:
     task = make_task(tmp_path / "task.csv", kind=kind)
     return make_spec(folder / family, task, kind=kind, optimizer="sgd", learning_rate=rate, clip_norm=1e9)
 
 
 @pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_a_run_that_diverges_says_so(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
+def test_a_run_that_diverges_says_so(family: Family, kind: str, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"became (nan|inf) in epoch 1; try a lower learning rate"):
         Runner().run(_absurd(1e30, family, kind, folder, tmp_path))
 
 
 @pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_no_result_holds_what_is_not_a_number(family: Family, kind: Kind, folder: Path, tmp_path: Path) -> None:
+def test_no_result_holds_what_is_not_a_number(family: Family, kind: str, folder: Path, tmp_path: Path) -> None:
     found = _result_or_error(_absurd(1e6, family, kind, folder, tmp_path))
     if isinstance(found, FrostlineError):
         assert "try a lower learning rate" in str(found)
@@ -313,19 +316,19 @@ def test_the_loss_is_cross_entropy_or_mean_square() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, classes = torch.randn(5, 3, generator=generator), torch.tensor([0, 2, 1, 1, 0])
     chosen = logits.log_softmax(1)[torch.arange(5), classes]
-    assert torch.allclose(loss_of(logits, classes), -chosen.mean())
+    assert torch.allclose(loss_of(CLASSIFICATION)(logits, classes), -chosen.mean())
     outputs, values = torch.randn(5, 1, generator=generator), torch.randn(5, generator=generator, dtype=torch.float64)
-    assert torch.allclose(loss_of(outputs, values), ((outputs[:, 0] - values) ** 2).mean().float())
+    assert torch.allclose(loss_of(REGRESSION)(outputs, values), ((outputs[:, 0] - values) ** 2).mean().float())
 
 
 def test_a_broadcast_never_passes_for_a_loss() -> None:
     values = torch.tensor([1.0, -1.0, 2.0], dtype=torch.float64)
     for shape in ((3, 3), (3, 2), (1, 1), (3,), (1, 3)):
-        with pytest.raises(FrostlineError, match="one output a row"):
-            loss_of(torch.zeros(shape), values)
+        with pytest.raises(FrostlineError, match="one output per row"):
+            loss_of(REGRESSION)(torch.zeros(shape), values)
     # What the check is for: (3,) against (3, 1) is a number too, and another one.
     outputs = torch.tensor([[1.0], [-1.0], [2.0]])
     with pytest.warns(UserWarning, match="different to the input size"):
         broadcast = functional.mse_loss(outputs, values.float())
-    assert float(loss_of(outputs, values)) == 0.0
+    assert float(loss_of(REGRESSION)(outputs, values)) == 0.0
     assert float(broadcast) > 1.0

@@ -327,16 +327,16 @@ def test_damaged_states_are_noticed_computed_anew_and_move_no_number(
     spec = make_spec(model, task, strategy="freeze:1", is_cached=True)
     right, again = Runner().run(spec), Runner().run(spec)
     assert right.cost.prefix_seconds > 0
-    assert (again.cost.prefix_seconds, again.notices) == (0.0, right.notices)
+    assert (again.cost.prefix_seconds, again.warnings) == (0.0, right.warnings)
     for path in (tmp_path / "cache").rglob("rows.npy" if harm == "other rows" else "states.npy"):
         content = bytearray(path.read_bytes())
         content[-9] ^= 4
         path.write_bytes(content[:-8] if harm == "cut" else content)
     mended = Runner().run(spec)
     assert mended.cost.prefix_seconds > 0
-    new = [notice for notice in mended.notices if notice not in right.notices]
+    new = [warning for warning in mended.warnings if warning not in right.warnings]
     assert len(new) == 2
-    assert all("damaged prefix states were computed again" in notice for notice in new)
+    assert all("damaged prefix states were computed again" in warning for warning in new)
     for result in (again, mended):
         assert result.predictions == right.predictions
         assert [epoch.train_loss for epoch in result.epochs] == [epoch.train_loss for epoch in right.epochs]

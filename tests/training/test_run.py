@@ -23,7 +23,7 @@ from frostline.errors import DataError
 from frostline.model.load import load_tokenizer
 from frostline.model.stack import Stack
 from frostline.records.results import EpochRecord, RunResult
-from frostline.records.specs import Kind, RunSpec
+from frostline.records.specs import RunSpec
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
 from frostline.training import forward as forward_module
 from frostline.training import run as run_module
@@ -90,7 +90,7 @@ def test_every_field_of_a_result(family: Family, strategy: str, layout: str, fol
     assert result.metrics == result.epochs[-1].metrics
     assert result.score == result.metrics["accuracy"]
     assert result.chance == max(np.mean(data.dev.labels), 1 - np.mean(data.dev.labels))
-    assert result.notices == data.notices
+    assert result.warnings == data.warnings
 
     predictions = result.predictions
     outputs = predictions.outputs.array()
@@ -138,7 +138,7 @@ def test_a_larger_model_needs_more_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("strategy", ["full", "freeze:2"])
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_a_result_comes_back_from_json_as_it_was(strategy: str, kind: Kind, folder: Path) -> None:
+def test_a_result_comes_back_from_json_as_it_was(strategy: str, kind: str, folder: Path) -> None:
     task = folder / ("plain.csv" if kind == "classification" else "values.csv")
     result = Runner().run(make_spec(folder / "bert", task, kind=kind, strategy=strategy, is_cached=strategy != "full"))
     text = json.dumps(result.to_json(), allow_nan=False)
@@ -207,7 +207,7 @@ def test_cut_texts_are_told(folder: Path) -> None:
     n_train, n_dev = (
         sum(len(tokenizer(text)["input_ids"]) > 6 for text in rows.texts) for rows in (data.train, data.dev)
     )
-    assert result.notices[len(data.notices) :] == (
+    assert result.warnings[len(data.warnings) :] == (
         f"{n_train} of 54 training texts were cut at 6 tokens",
         f"{n_dev} of 6 dev texts were cut at 6 tokens",
     )

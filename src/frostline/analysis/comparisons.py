@@ -133,8 +133,8 @@ def build_comparison(
         warnings=(),
     )
     missing = {name: group.missing_seeds() for name, group in groups.items()}
-    of_data = [line for group in groups.values() for result in group.finished() for line in result.notices]
-    return comparison.replace(warnings=tuple(dict.fromkeys([*_warnings(comparison, missing), *of_data])))
+    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
+    return comparison.replace(warnings=tuple(dict.fromkeys([*_warnings(comparison, missing), *from_runs])))
 
 
 def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:

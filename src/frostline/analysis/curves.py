@@ -66,9 +66,9 @@ def build_curve(
         warnings=(),
     )
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
-    of_data = [line for group in groups.values() for result in group.finished() for line in result.notices]
-    dev = _dev_margin(frame.metric, full.finished())
-    return curve.replace(warnings=curve_warnings(curve, missing, [*of_data, *extra_warnings], dev))
+    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
+    dev = _dev_margin(full.finished())
+    return curve.replace(warnings=curve_warnings(curve, missing, [*from_runs, *extra_warnings], dev))
 
 
 def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:
@@ -91,11 +91,11 @@ def _by_depth(full: Replicates, depths: Mapping[int, Replicates]) -> dict[Depth,
     return groups
 
 
-def _dev_margin(metric_name: str, results: Sequence[RunResult]) -> DevMargin | None:
+def _dev_margin(results: Sequence[RunResult]) -> DevMargin | None:
     if not results:
         return None
     n_rows = results[0].n_dev
-    resampled = 1.96 * math.sqrt(dev_variance(metric_name, results[:1]))
+    resampled = 1.96 * math.sqrt(dev_variance(results[:1]))
     # The rule of three: a run without mistakes has no variance over its rows, but n rows only exclude errors above 3/n.
     return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 

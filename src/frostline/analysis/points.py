@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.analysis.records import Interval, OtherMetric, Replicated
 from frostline.errors import FrostlineError
-from frostline.kinds.metrics import metric_named
+from frostline.kinds import Kind, kind_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol, RunSpec, Scale
@@ -140,7 +140,7 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         mean=mean,
         std=stats.std(scores),
         ci=stats.t_interval(scores),
-        ci_dev=_dev_interval(frame.metric, results),
+        ci_dev=_dev_interval(results),
         seeds=tuple(result.spec.seed for result in results),
         scores=tuple(scores),
         train_scores=tuple(result.train_score for result in results),
@@ -187,31 +187,39 @@ def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, Other
     return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
 
 
-def _dev_interval(metric_name: str, results: Sequence[RunResult]) -> Interval | None:
+def _dev_interval(results: Sequence[RunResult]) -> Interval | None:
     if len(results) < stats.MIN_SEEDS:
         return None
-    variance, n_rows = dev_variance(metric_name, results), results[0].n_dev
+    variance, n_rows = dev_variance(results), results[0].n_dev
     return stats.crossed_interval([result.score for result in results], variance, n_rows)
 
 
-def dev_variance(metric_name: str, results: Sequence[RunResult]) -> float:
-    """The variance of the mean score of these results over resampled dev rows."""
+def dev_variance(results: Sequence[RunResult]) -> float:
+    """The variance of the results' mean score over resampled dev rows."""
+    task = results[0].spec.task
     outputs = [result.predictions.outputs.array() for result in results]
-    return row_variance(metric_name, results[0].predictions.labels.array(), outputs)
+    return row_variance(kind_of(task), task.metric or "", results[0].predictions.labels.array(), outputs)
 
 
-def row_variance(metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
-    """The variance over resampled rows of the mean score of several models, given their outputs."""
-    metric = metric_named(metric_name)
-    answers = [metric.checked_answers(labels, one) for one in outputs]
-    if metric.of_tables is not None and len(labels) <= _MOST_ROWS_AT_ONCE:
+def row_variance(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
+    """The variance, over resampled rows, of the mean score of several models' outputs.
+
+    Whole units of the kind are resampled (`Kind.units`). Where every row is a unit, these are the rows.
+    """
+    metric, units = kind.metric(metric_name), kind.units(labels)
+    answers = [kind.answers(metric_name, labels, one) for one in outputs]
+    n_units = int(units[-1]) + 1
+    is_row_unit = n_units == len(labels)
+    if is_row_unit and metric.of_tables is not None and n_units <= _MOST_ROWS_AT_ONCE:
         return _row_variance_of_classes(metric.of_tables, labels, answers)
+    members = [] if is_row_unit else np.split(np.arange(len(labels)), np.flatnonzero(np.diff(units)) + 1)
 
-    def mean_score(rows: stats.Rows) -> float:
+    def mean_score(drawn: stats.Rows) -> float:
+        rows = drawn if is_row_unit else np.concatenate([members[unit] for unit in drawn])
         true = labels[rows]
         return math.fsum(metric.of(true, answer[rows]) for answer in answers) / len(answers)
 
-    return stats.row_variance(mean_score, len(labels), np.random.default_rng(RESAMPLING_SEED))
+    return stats.row_variance(mean_score, n_units, np.random.default_rng(RESAMPLING_SEED))
 
 
 def _row_variance_of_classes(

@@ -9,10 +9,9 @@ import contextlib
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ from safetensors.torch import load_model as fill_model
 from safetensors.torch import save_model
 from transformers import (
     AutoConfig,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -30,6 +28,7 @@ from transformers import (
 from transformers.utils import logging as library_logging
 
 from frostline.errors import DataError, UsageError, some
+from frostline.kinds import CLASSIFICATION, Head, Kind, imported
 from frostline.model.added.redraw import redraw
 from frostline.model.added.vocabulary import word_embeddings
 from frostline.model.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
@@ -42,6 +41,9 @@ DEMO_MODEL = "all-MiniLM-L6-v2"
 """The model that comes with the `demo` extra."""
 
 _ADDED_WEIGHTS = "frostline.safetensors"
+
+_OWN_HEAD = Head(CLASSIFICATION.head_class, {})
+"""The head that the model's own configuration describes; a fingerprint is computed with it."""
 
 _LEAST_TOKENS = 3
 """The shortest useful row: one token between two special ones."""
@@ -118,28 +120,21 @@ def located(name: str) -> str:
     return str(demo_model_folder()) if is_demo else name
 
 
-def load_model(name: str, *, head_seed: int, label_names: Sequence[str], pad_token_id: int | None) -> PreTrainedModel:
-    """The pretrained model with a new head from `head_seed`. Without label names: regression with one output."""
-    settings: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
-    if label_names:
-        settings = {
-            "id2label": dict(enumerate(label_names)),
-            "label2id": {label: number for number, label in enumerate(label_names)},
-            "problem_type": "single_label_classification",
-        }
-    model, missing, mismatched = _load(name, head_seed=head_seed, **settings)
+def load_model(name: str, *, head_seed: int, head: Head, pad_token_id: int | None) -> PreTrainedModel:
+    """The pretrained model with a new head for the task, drawn from `head_seed`."""
+    model, missing, mismatched = _load(name, head_seed=head_seed, head=head)
     if not (missing | mismatched) & _head(model):
         _draw_head(model, head_seed)
     return _padding_with(model, pad_token_id)
 
 
-def load_trained(folder: Path) -> PreTrainedModel:
-    """A fine-tuned model with its saved head; raises a DataError if it has none (the library would draw one)."""
+def load_trained(folder: Path, kind: Kind = CLASSIFICATION) -> PreTrainedModel:
+    """A fine-tuned model with the head it was saved with; a DataError if it has none: the library would draw one."""
     load_config(str(folder))
-    model, missing, mismatched = _load(str(folder), head_seed=0)
-    if absent := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
+    model, missing, mismatched = _load(str(folder), head_seed=0, head=Head(kind.head_class, {}))
+    if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
         raise DataError(
-            f"not a fine-tuned model: it lacks {some(absent)}; `frostline train --save` and `find --save` make one",
+            f"not a fine-tuned model: it lacks {some(drawn)}; `frostline train --save` and `find --save` make one",
             path=folder,
         )
     return model
@@ -159,20 +154,20 @@ def save_added(stack: Stack, folder: Path) -> None:
     save_model(stack.model, str(folder / _ADDED_WEIGHTS))
 
 
-def load_added(folder: Path, add_modules: Callable[[Stack], None]) -> PreTrainedModel:
+def load_added(folder: Path, add_modules: Callable[[Stack], None], kind: Kind = CLASSIFICATION) -> PreTrainedModel:
     """The model that `save_added` wrote; `add_modules` adds the modules to an empty one."""
     config = load_config(str(folder))
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(str(folder)):
-        stack = Stack(AutoModelForSequenceClassification.from_config(config))
+        stack = Stack(imported(kind.head_class).from_config(config))
         add_modules(stack)
         fill_model(stack.model, folder / _ADDED_WEIGHTS)
     stack.eval()
     return stack.model
 
 
-def count_trained(name: str, label_names: Sequence[str], depths: Iterable[int]) -> dict[int | None, int]:
-    """How many parameters train at each depth, with a head for these classes; key None: all parameters."""
-    stack = Stack(load_model(name, head_seed=0, label_names=label_names, pad_token_id=None))
+def count_trained(name: str, head: Head, depths: Iterable[int]) -> dict[int | None, int]:
+    """How many parameters train at each depth, with this head; None: how many there are."""
+    stack = Stack(load_model(name, head_seed=0, head=head, pad_token_id=None))
     counts: dict[int | None, int] = {None: stack.count(stack.all_parameters)}
     return counts | {depth: stack.count(stack.parameters_above(depth)) for depth in depths}
 
@@ -248,19 +243,19 @@ def quiet() -> Iterator[None]:
             library_logging.enable_progress_bar()
 
 
-def _load(name: str, *, head_seed: int, **settings: Any) -> tuple[PreTrainedModel, set[str], set[str]]:
-    """The model, the names of weights missing in the checkpoint, and of those with another shape there."""
+def _load(name: str, *, head_seed: int, head: Head = _OWN_HEAD) -> tuple[PreTrainedModel, set[str], set[str]]:
+    """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         if Path(name).is_dir():
             check_weight_files(Path(name))
         torch.manual_seed(head_seed)
-        model, info = AutoModelForSequenceClassification.from_pretrained(
+        model, info = imported(head.model_class).from_pretrained(
             located(name),
             dtype=torch.float32,
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **settings,
+            **head.config,
         )
     assert isinstance(model, PreTrainedModel)
     for module in model.modules():

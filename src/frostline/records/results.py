@@ -117,7 +117,7 @@ class RunResult(Record):
     """layers of the model"""
     cost: Cost
     """time, memory and parameters"""
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...] = json_name("notices")
     """what the user should know about the data"""
     environment: Environment = json_name("circumstances")
     """versions, hardware, command line, time"""

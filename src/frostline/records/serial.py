@@ -43,9 +43,9 @@ def added_later(default: Any) -> Any:
     return field(default=default, metadata={"is_later": True})
 
 
-def json_name(name: str) -> Any:
+def json_name(name: str, *, default: Any = dataclasses.MISSING) -> Any:
     """A field that has another name in JSON: the one it had when the first files were written."""
-    return field(metadata={"json_name": name})
+    return field(default=default, metadata={"json_name": name})
 
 
 def not_stored(default: Any) -> Any:

@@ -9,9 +9,6 @@ from typing import Literal
 from frostline.records.keys import RESULTS_VERSION, key_of
 from frostline.records.serial import Record, key_fields, not_in_key
 
-Kind = Literal["classification", "regression"]
-
-
 Role = Literal["replicate", "line_search", "tuning"]
 
 
@@ -38,7 +35,7 @@ SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec(Record):
-    """Which labelled text, and what part of it. Fields left None are settled by `tasks.resolve`."""
+    """Which labelled text, and what part of it. Fields left None are filled in by `tasks.resolve`."""
 
     name: str
     """a known task (`cola`, `sst2`, …, `rotten-tomatoes`), or the stem of the user's file"""
@@ -54,8 +51,8 @@ class TaskSpec(Record):
     """column with the second text of a pair"""
     label: str | None = None
     """column with the label"""
-    kind: Kind | None = None
-    """classification or regression"""
+    kind: str | None = None
+    """classification, regression, or the import path of another kind: package.module:NAME"""
     metric: str | None = None
     """what the score is; the task's own by default"""
     dev_share: float = 0.1

@@ -26,13 +26,15 @@ class Manifest(Record):
     pair_joiner: str | None
     """put between the texts of a pair; None if the tokenizer separates them"""
     label_names: tuple[str, ...]
-    """classes in the order of their numbers; empty for regression"""
+    """classes in the order of their numbers; empty if labels are not classes"""
     score: float
     """score of this model on dev"""
     run_key: str
     """key of the run that trained it"""
     strategy: str = added_later("full")
     """what was trained"""
+    kind: str | None = added_later(None)
+    """the kind of task; None: it follows from the model's configuration"""
 
 
 def write_manifest(result: RunResult, folder: Path) -> None:
@@ -63,4 +65,5 @@ def _manifest(result: RunResult) -> Manifest:
         score=result.score,
         run_key=result.key,
         strategy=spec.strategy,
+        kind=spec.task.kind,
     )

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, UsageError
+from frostline.kinds import CLASSIFICATION, Kind, kind_named, kind_of_model
 from frostline.model.load import has_added, load_added, load_tokenizer, load_trained
 from frostline.model.stack import Stack
 from frostline.saving.manifest import Manifest, read_manifest
 from frostline.strategies import parse
 from frostline.tasks import Rows, read_columns, read_objects
 from frostline.tasks.formats.values import typed_table
-from frostline.training import evaluate
+from frostline.training import forward
 from frostline.training.batches import encode
 from frostline.training.forward import Forward
 from frostline.training.prefix import Split
@@ -97,9 +98,17 @@ def predict_file(
 
 def load_saved(folder: Path, manifest: Manifest | None) -> PreTrainedModel:
     """The model of a folder; added modules are added again as in training."""
+    kind = CLASSIFICATION if manifest is None or manifest.kind is None else kind_named(manifest.kind)
     if manifest is None or not has_added(folder):
-        return load_trained(folder)
-    return load_added(folder, parse(manifest.strategy).add_modules)
+        return load_trained(folder, kind)
+    return load_added(folder, parse(manifest.strategy).add_modules, kind)
+
+
+def _kind_of(model: PreTrainedModel, manifest: Manifest | None) -> Kind:
+    """The kind of task that a model was trained for."""
+    if manifest is not None and manifest.kind is not None:
+        return kind_named(manifest.kind)
+    return kind_of_model(model.config.problem_type, model.config.num_labels)
 
 
 def _answers(
@@ -113,14 +122,13 @@ def _answers(
     pairs = None if text_pair is None else _texts(columns, text_pair, source)
     model = load_saved(folder, manifest)
     _check_head(model, folder)
-    added = {"prediction", *(f"probability_{label}" for label in model.config.id2label.values())}
-    if taken := added & set(columns):
+    names = [str(model.config.id2label[number]) for number in range(model.config.num_labels)]
+    kind = _kind_of(model, manifest)
+    if taken := set(kind.prediction_columns(names)) & set(columns):
         raise UsageError(f"{source} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")
     rows = Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=np.zeros(len(texts), dtype=np.int64))
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
-    names = [str(model.config.id2label[number]) for number in range(outputs.shape[1])]
-    is_regression = model.config.problem_type == "regression" or outputs.shape[1] == 1
-    return [_value(values) if is_regression else _classes(values, names) for values in outputs.astype(np.float64)]
+    return [kind.prediction(values, names) for values in outputs.astype(np.float64)]
 
 
 def _check_folder(folder: Path) -> None:
@@ -143,18 +151,7 @@ def _outputs(
 ) -> NDArray[np.float32]:
     limit = manifest.max_length if manifest else min(int(tokenizer.model_max_length), 512)
     joiner = manifest.pair_joiner if manifest else None
-    return evaluate.predict(Forward(stack), Split(encode(rows, tokenizer, max_length=limit, pair_joiner=joiner)))
-
-
-def _value(values: NDArray[np.float64]) -> dict[str, str | float]:
-    return {"prediction": float(values[0])}
-
-
-def _classes(values: NDArray[np.float64], names: list[str]) -> dict[str, str | float]:
-    exponents = np.exp(values - values.max())
-    shares = exponents / exponents.sum()
-    probabilities = {f"probability_{name}": float(share) for name, share in zip(names, shares, strict=True)}
-    return {"prediction": names[int(values.argmax())], **probabilities}
+    return forward.predict(Forward(stack), Split(encode(rows, tokenizer, max_length=limit, pair_joiner=joiner)))
 
 
 def _text_columns(

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
 from frostline.errors import UsageError
+from frostline.kinds import kind_named
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, UnreadableError
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
-
-_FITS: dict[Kind, Literal["logreg", "ridge"]] = {"classification": "logreg", "regression": "ridge"}
 
 
 @final
@@ -69,11 +67,12 @@ class Features(Strategy):
         """False: the model's class has no place for another head."""
         return False
 
-    def resolved(self, n_layers: int, kind: Kind) -> Features:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Features:  # noqa: ARG002
         """With the fit that suits the kind of task."""
-        if self.fit not in (None, _FITS[kind]):
-            raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{_FITS[kind]}")
-        return Features(_FITS[kind])
+        fit = kind_named(kind).fit
+        if self.fit not in (None, fit):
+            raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{fit}")
+        return Features(fit)
 
     def n_prefix_layers(self, n_layers: int) -> int:
         """All layers: nothing in the model trains."""

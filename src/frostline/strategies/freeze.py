@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Freeze(Strategy):
         trained = stack.parameters_above(self.n_frozen)
         return Plan.one_phase(n_frozen=self.n_frozen, cached_layers=self.n_frozen, trained=trained)
 
-    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Freeze:  # noqa: ARG002
         """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self
@@ -75,7 +74,7 @@ class FreezeRest(Strategy):
         """The plan of the equivalent `freeze:N`."""
         return self._as_depth(stack.n_layers).plan(stack)
 
-    def resolved(self, n_layers: int, kind: Kind) -> Freeze:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Freeze:  # noqa: ARG002
         """The equivalent `freeze:N` for a model with this many layers."""
         return self._as_depth(n_layers)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.freeze import Freeze
 from frostline.strategies.strategy import Strategy, UnreadableError
 
@@ -55,7 +54,7 @@ class Layers(Strategy):
         below, depth = min(self.trained) - 1, self._depth(stack.n_layers)
         return Plan.one_phase(n_frozen=depth, cached_layers=below, trained=stack.parameters_of(self.trained))
 
-    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Strategy:  # noqa: ARG002
         """`freeze:N` if these are the last layers; otherwise the same strategy."""
         self._check(n_layers)
         depth = self._depth(n_layers)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Lora(Strategy):
         merge_lora(stack)
         return True
 
-    def resolved(self, n_layers: int, kind: Kind) -> Lora:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Lora:  # noqa: ARG002
         """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_frozen, n_layers)
         return self

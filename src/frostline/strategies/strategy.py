@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
@@ -63,7 +62,7 @@ class Strategy(abc.ABC):
         """
         return True
 
-    def resolved(self, n_layers: int, kind: Kind) -> Strategy:  # noqa: ARG002 - for subclasses
+    def resolved(self, n_layers: int, kind: str) -> Strategy:  # noqa: ARG002 - for subclasses
         """The same strategy in its one canonical form for this model and kind of task.
 
         Two spellings that mean the same (`freeze:+2` and `freeze:4` on 6 layers) resolve to one, so that their runs are

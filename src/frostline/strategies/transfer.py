@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline.records.plans import Plan
-from frostline.records.specs import Kind
 from frostline.strategies.strategy import Strategy, check_layers, read_number
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Transfer(Strategy):
         edits = pretrained_above(stack, self.n_kept, with_norm=True)
         return Plan.one_phase(trained=stack.all_parameters, edits=edits)
 
-    def resolved(self, n_layers: int, kind: Kind) -> Transfer:  # noqa: ARG002
+    def resolved(self, n_layers: int, kind: str) -> Transfer:  # noqa: ARG002
         """The same strategy; raises if the model has too few layers."""
         check_layers(self, self.n_kept, n_layers)
         return self

@@ -1,15 +1,14 @@
-"""Labelled text: the known tasks, a user's own files, and which of their rows train and are scored."""
+"""Labelled text: known tasks, own data, and which rows train and which are scored."""
 
 from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.formats.files import read_columns, read_objects
 from frostline.tasks.formats.memory import write_rows
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
 from frostline.tasks.split import hold_out
-from frostline.tasks.task import Labels, Layout, Rows, Task, TaskData
+from frostline.tasks.task import GlueFiles, Rows, Task, TaskData
 
 __all__ = [
-    "Labels",
-    "Layout",
+    "GlueFiles",
     "Rows",
     "Task",
     "TaskData",

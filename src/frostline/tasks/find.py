@@ -1,20 +1,20 @@
-"""A user's own source, by what it is called: a file, a folder, or a data set on the Hub."""
+"""A user's own data, found by its name: a file, a folder, or a data set on the Hub."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from frostline.errors import UsageError
-from frostline.tasks.formats import files, hub
-from frostline.tasks.formats.columns import check_dev, listed, no_dev_file
+from frostline.errors import UsageError, listed
+from frostline.tasks.formats import files, hub, memory
+from frostline.tasks.formats.columns import check_dev, no_dev_file
 from frostline.tasks.formats.sources import Part, Source, part_of_file
 
 _DEV_SPLITS = ("dev", "validation", "valid", "val")
 
 
 def name_of(source: str) -> str | None:
-    """What a task of this source is called; None where there is no such file or folder and it is no name of the Hub."""
+    """The name of a task with this source; None if there is no such file or folder and it is not a Hub name."""
     path, config = _located(source)
     if path is not None:
         stem = path.resolve().name if path.is_dir() else path.stem
@@ -26,7 +26,7 @@ def name_of(source: str) -> str | None:
 
 
 def find(source: str, dev: str | None) -> Source:
-    """The training rows and, where there are any, the dev rows; `dev`, a file or a split, comes before its own."""
+    """The training rows and the dev rows, if any; `dev`, a file or a split, replaces the source's own dev rows."""
     path, config = _located(source)
     if path is not None and path.is_file():
         return choose(source, {"train": part_of_file(path)}, dev)
@@ -39,31 +39,31 @@ def find(source: str, dev: str | None) -> Source:
 
 
 def choose(source: str, splits: Mapping[str, Part], dev: str | None) -> Source:
-    """Which split trains and which is scored. A test split is scored only by name: it is not there to choose by."""
+    """Which split trains and which is scored. A test split is scored only if it is named: choices must not see it."""
     if "train" not in splits:
         raise UsageError(f"{source} has no split 'train'; its splits: {listed(list(splits))}")
     if dev is not None:
         return Source(train=splits["train"], dev=_named_dev(splits, dev))
     found = [name for name in _DEV_SPLITS if name in splits]
     if len(found) > 1:
-        raise UsageError(f"{source} has the splits {' and '.join(found)}; choose one of them by --dev")
+        raise UsageError(f"{source} has the splits {' and '.join(found)}; choose one of them with --dev")
     if found:
         return Source(train=splits["train"], dev=splits[found[0]])
     left = [name for name in splits if name != "train"]
-    notice = f"splits left alone: {listed(left)}; to score on one, give --dev NAME"
-    return Source(train=splits["train"], dev=None, notices=(notice,) if left else ())
+    warning = f"splits not used: {listed(left)}; to score on one, give --dev NAME"
+    return Source(train=splits["train"], dev=None, warnings=(warning,) if left else ())
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file or folder."""
+    """Whether there is a file or folder at the path."""
     try:
         return path.is_dir() or path.is_file()
-    except (OSError, ValueError):  # a name longer than the system takes, or with a NUL in it
+    except (OSError, ValueError):  # the name is too long for the system, or contains a NUL
         return False
 
 
 def _located(source: str) -> tuple[Path | None, str | None]:
-    """The file or folder that is there, and the configuration after a folder's colon."""
+    """The file or folder, if it exists, and the configuration after a folder's colon."""
     path = Path(source).expanduser()
     if is_there(path):
         return path, None
@@ -81,6 +81,8 @@ def _on_hub(source: str) -> tuple[str, str | None] | None:
 
 
 def _of_folder(folder: Path, config: str | None, dev: str | None) -> dict[str, Part]:
+    if memory.is_written(folder):
+        return memory.open_rows(folder)
     if hub.is_saved(folder):
         return hub.open_saved(folder)
     if config is None and (train := files.file_named(folder, ("train",))):

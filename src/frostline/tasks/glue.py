@@ -1,8 +1,8 @@
-"""The nine GLUE tasks as data, and where their rows lie: in the original files, or in the data set on the Hub.
+"""The nine GLUE tasks as data, and where their rows are: in the original files, or in the data set on the Hub.
 
-The original files are tab-separated without any quoting: a quotation mark is text like any other. On the Hub some
-columns have other names, and labels are classes with names. MNLI has two dev sets: `mnli` is scored on the matched one,
-`mnli-mm`, the same task, on the mismatched one.
+The original files are tab-separated without quoting: a quotation mark is ordinary text. On the Hub some columns have
+other names, and labels are named classes. MNLI has two dev sets: `mnli` is scored on the matched one, `mnli-mm` on the
+mismatched one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from frostline.errors import DataError, UsageError
 from frostline.tasks import find
 from frostline.tasks.formats import hub
-from frostline.tasks.formats.columns import Line, Table, check_dev, check_header, collect
+from frostline.tasks.formats.columns import FileColumns, Line, check_dev, check_header, collect
 from frostline.tasks.formats.sources import Part, Source, part_of_file
 from frostline.tasks.formats.text import read_utf8
-from frostline.tasks.task import Layout, Task
+from frostline.tasks.task import GlueFiles, Task
 
 HUB_NAME = "nyu-mll/glue"
 
 
-def _layout(folder: str, *, dev: str = "dev.tsv", columns: tuple[str, ...] | None = None) -> Layout:
-    return Layout(folder=folder, train_file="train.tsv", dev_file=dev, columns=columns)
+def _files(folder: str, *, dev: str = "dev.tsv", columns: tuple[str, ...] | None = None) -> GlueFiles:
+    return GlueFiles(folder=folder, train_file="train.tsv", dev_file=dev, columns=columns)
 
 
 _NINE: tuple[Task, ...] = (
@@ -36,7 +36,7 @@ _NINE: tuple[Task, ...] = (
         label_names=("unacceptable", "acceptable"),
         label_values=("0", "1"),
         metrics=("mcc",),
-        layout=_layout("CoLA", columns=("source", "label", "mark", "sentence")),
+        glue_files=_files("CoLA", columns=("source", "label", "mark", "sentence")),
     ),
     Task(
         name="sst2",
@@ -47,7 +47,7 @@ _NINE: tuple[Task, ...] = (
         label_names=("negative", "positive"),
         label_values=("0", "1"),
         metrics=("accuracy",),
-        layout=_layout("SST-2"),
+        glue_files=_files("SST-2"),
     ),
     Task(
         name="mrpc",
@@ -59,7 +59,7 @@ _NINE: tuple[Task, ...] = (
         label_names=("not_equivalent", "equivalent"),
         label_values=("0", "1"),
         metrics=("f1", "accuracy"),
-        layout=_layout("MRPC"),
+        glue_files=_files("MRPC"),
     ),
     Task(
         name="stsb",
@@ -69,7 +69,7 @@ _NINE: tuple[Task, ...] = (
         text_pair="sentence2",
         label="score",
         metrics=("pearson", "spearman"),
-        layout=_layout("STS-B"),
+        glue_files=_files("STS-B"),
     ),
     Task(
         name="rte",
@@ -80,7 +80,7 @@ _NINE: tuple[Task, ...] = (
         label="label",
         label_names=("entailment", "not_entailment"),
         metrics=("accuracy",),
-        layout=_layout("RTE"),
+        glue_files=_files("RTE"),
     ),
     Task(
         name="wnli",
@@ -92,7 +92,7 @@ _NINE: tuple[Task, ...] = (
         label_names=("not_entailment", "entailment"),
         label_values=("0", "1"),
         metrics=("accuracy",),
-        layout=_layout("WNLI"),
+        glue_files=_files("WNLI"),
     ),
     Task(
         name="qnli",
@@ -103,7 +103,7 @@ _NINE: tuple[Task, ...] = (
         label="label",
         label_names=("entailment", "not_entailment"),
         metrics=("accuracy",),
-        layout=_layout("QNLI"),
+        glue_files=_files("QNLI"),
     ),
     Task(
         name="qqp",
@@ -115,7 +115,7 @@ _NINE: tuple[Task, ...] = (
         label_names=("not_duplicate", "duplicate"),
         label_values=("0", "1"),
         metrics=("f1", "accuracy"),
-        layout=_layout("QQP"),
+        glue_files=_files("QQP"),
     ),
     Task(
         name="mnli",
@@ -126,14 +126,14 @@ _NINE: tuple[Task, ...] = (
         label="gold_label",
         label_names=("entailment", "neutral", "contradiction"),
         metrics=("accuracy",),
-        layout=_layout("MNLI", dev="dev_matched.tsv"),
+        glue_files=_files("MNLI", dev="dev_matched.tsv"),
     ),
 )
 
 _MISMATCHED = _NINE[-1].replace(
     name="mnli-mm",
     title="the same, scored on sentences of other genres than those in train",
-    layout=_layout("MNLI", dev="dev_mismatched.tsv"),
+    glue_files=_files("MNLI", dev="dev_mismatched.tsv"),
 )
 
 TASKS = (*_NINE, _MISMATCHED)
@@ -144,16 +144,16 @@ _HUB_COLUMNS = {
     "qqp": {"label": "label"},
     "mnli": {"text": "premise", "text_pair": "hypothesis", "label": "label"},
 }
-"""Columns that have other names on the Hub than in the original files."""
+"""Columns with other names on the Hub than in the original files."""
 
 
 def plain_name(name: str) -> str:
-    """The name without case, hyphens and underscores: `SST-2` and `sst2` are one."""
+    """The name in lower case, without hyphens and underscores: `SST-2` and `sst2` are the same task."""
     return name.lower().replace("-", "").replace("_", "")
 
 
 def task_in(task: Task, data: Path | None) -> Task:
-    """The task with the columns it has in this folder; without a folder, with those it has on the Hub."""
+    """The task with the columns that it has in this folder, or on the Hub if there is no folder."""
     folder = None if data is None else _folder(task, data)
     if data is not None and (folder is None or not _parquet(folder, "train")):
         return task
@@ -161,52 +161,52 @@ def task_in(task: Task, data: Path | None) -> Task:
 
 
 def find_rows(task: Task, data: Path | None, dev: str | None) -> Source:
-    """The rows of a task as `task_in` gives it; `dev`, a file, takes the dev file's place."""
-    layout = _layout_of(task)
+    """The rows of a task from `task_in`; the file `dev` replaces its own dev file."""
+    own_files = _files_of(task)
     if data is None:
-        way_out = f"give --data DIR, the folder that holds {layout.folder} and the others"
+        way_out = f"give --data DIR, the folder that holds {own_files.folder} and the others"
         splits = hub.open_named(HUB_NAME, _config(task), way_out)
         return find.choose(f"{HUB_NAME}:{_config(task)}", splits, dev or _split(task))
     if not data.is_dir():
-        raise UsageError(f"--data {data} is not a folder; give the folder that holds {layout.folder} and the others")
+        raise UsageError(f"--data {data} is not a folder; give the folder that holds {own_files.folder} and the others")
     folder = _folder(task, data)
     if folder is None:
-        raise UsageError(f"--data {data} holds no folder {layout.folder}; give the folder that holds the GLUE tasks")
+        raise UsageError(f"--data {data} holds no folder {own_files.folder}; give the folder that holds the GLUE tasks")
     if found := _parquet(folder, "train"):
         train, own = found, _parquet(folder, _split(task)) or folder / f"{_split(task)}.parquet"
     else:
-        train, own = folder / layout.train_file, folder / layout.dev_file
+        train, own = folder / own_files.train_file, folder / own_files.dev_file
     if dev is not None:
         check_dev(Path(dev).expanduser(), train)
     return Source(train=_part(task, train), dev=_part(task, own if dev is None else Path(dev).expanduser()))
 
 
-def read(path: Path, task: Task) -> Table:
+def read(path: Path, task: Task) -> FileColumns:
     """The task's columns of one of its original files."""
     lines = _lines(path)
-    header = _layout_of(task).columns
+    header = _files_of(task).columns
     if header is None:
         header = tuple(next(lines)[1])
         check_header(header, path, line=1)
-    # The official train.tsv of QQP has a few rows that break off.
+    # The official train.tsv of QQP has a few rows that end too early.
     return collect(path, header, lines, task.columns, skips_short=task.name == "qqp")
 
 
 def _part(task: Task, path: Path) -> Part:
     if not path.is_file():
-        raise DataError(f"there is no such file, which {task.name} needs", path=path)
+        raise DataError(f"does not exist, but {task.name} needs it", path=path)
     if path.suffix.lower() != ".tsv":
         return part_of_file(path)
-    return Part(path=path, read_header=lambda: task.columns, read=partial(_read_wanted, path, task))
+    return Part(path=path, read_header=lambda: task.columns, read=partial(_read_wanted, path, task), file=path)
 
 
-def _read_wanted(path: Path, task: Task, _: object) -> Table:
+def _read_wanted(path: Path, task: Task, _: object) -> FileColumns:
     return read(path, task)
 
 
 def _folder(task: Task, data: Path) -> Path | None:
-    """The task's folder below `data`, whatever its case and hyphens."""
-    wanted = _layout_of(task).folder
+    """The task's folder below `data`, ignoring case and hyphens."""
+    wanted = _files_of(task).folder
     if not data.is_dir():
         return None
     alike = sorted(path for path in data.iterdir() if path.is_dir() and plain_name(path.name) == plain_name(wanted))
@@ -214,26 +214,26 @@ def _folder(task: Task, data: Path) -> Path | None:
 
 
 def _parquet(folder: Path, split: str) -> Path | None:
-    """A split of a copy of the data set on the Hub: there each is one file."""
+    """A split of a copy of the Hub data set, in which every split is one file."""
     return next(iter(sorted(folder.glob(f"{split}-*-of-00001.parquet"))), None)
 
 
 def _config(task: Task) -> str:
     """What the Hub calls the task."""
-    return plain_name(_layout_of(task).folder)
+    return plain_name(_files_of(task).folder)
 
 
 def _split(task: Task) -> str:
-    """What the Hub calls the split the task is scored on."""
-    return Path(_layout_of(task).dev_file).stem.replace("dev", "validation")
+    """What the Hub calls the split that the task is scored on."""
+    return Path(_files_of(task).dev_file).stem.replace("dev", "validation")
 
 
-def _layout_of(task: Task) -> Layout:
-    assert task.layout is not None
-    return task.layout
+def _files_of(task: Task) -> GlueFiles:
+    assert task.glue_files is not None
+    return task.glue_files
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    # Not str.splitlines: sentences hold U+0085 and U+2028, which it takes for line ends.
+    # Not str.splitlines: it would also split at U+0085 and U+2028, which occur inside sentences.
     lines = read_utf8(path).rstrip("\r\n").split("\n")
     return ((number, line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, start=1))

@@ -1,37 +1,37 @@
-"""From what a user writes to rows: a spec, settled, then loaded.
+"""From a user's words to rows: a spec is parsed, resolved, then loaded.
 
 The same spec and files give the same rows in every process.
 """
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from frostline.errors import UsageError, suggestion
-from frostline.kinds import metrics
-from frostline.records.specs import Kind, TaskSpec
+from frostline.kinds import Kind, Metric, kind_named, metrics_for
+from frostline.kinds.metrics import score_faults, spelled
+from frostline.records.specs import TaskSpec
 from frostline.tasks import demo, find, glue, own, split
 from frostline.tasks.formats import files
-from frostline.tasks.formats.columns import Table, to_rows
+from frostline.tasks.formats.columns import FileColumns, to_rows
 from frostline.tasks.formats.sources import Part, Source, fingerprint
 from frostline.tasks.task import Rows, Task, TaskData
-from frostline.tasks.warnings import label_notices, row_notices
+from frostline.tasks.warnings import class_warnings, row_warnings
 
 _KNOWN = (*glue.TASKS, demo.ROTTEN_TOMATOES)
 
 
 class TaskOptions(TypedDict, total=False):
-    """The fields of a TaskSpec a user may set beside the task itself."""
+    """The fields of a TaskSpec that a user may set beside the task itself."""
 
     data: str | None
     dev: str | None
     text: str | None
     text_pair: str | None
     label: str | None
-    kind: Kind | None
+    kind: str | None
     metric: str | None
     dev_share: float
     max_train: int | None
@@ -40,15 +40,15 @@ class TaskOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class _Opened:
-    """A task whose rows are found but, where that can wait, not yet read."""
+    """A task whose source is found; its rows may not be read yet."""
 
     task: Task
     source: Source
-    train: Table | None = None
+    train: FileColumns | None = None
 
 
 def known() -> tuple[Task, ...]:
-    """The tasks that go by a name."""
+    """The tasks that have a name."""
     return _KNOWN
 
 
@@ -66,7 +66,7 @@ def parse(task: str, **options: Unpack[TaskOptions]) -> TaskSpec:
 
 
 def resolve(spec: TaskSpec) -> TaskSpec:
-    """The spec with columns, kind and metric settled; a UsageError that shows its faults together."""
+    """The spec with columns, kind and metric filled in; a UsageError that shows all its faults together."""
     task = _open(spec).task
     return spec.replace(
         text=task.text,
@@ -83,99 +83,108 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
 
 
 def load(spec: TaskSpec) -> TaskData:
-    """The rows to train on and to be scored on."""
+    """The rows to train on and the rows to score."""
     opened = _open(spec)
-    task = opened.task
-    source = opened.source
+    task, source = opened.task, opened.source
     train_table = opened.train or source.train.read(task.columns)
     train = to_rows(train_table, task)
     parts = [("train", source.train, train_table)]
-    notices = [] if spec.source is None else label_notices(task)
+    warnings = [] if spec.source is None else class_warnings(task)
     if source.dev is None:
         n_rows = len(train)
-        train, dev = split.cut_dev(train, task.kind, spec.dev_share)
-        notices.append(
-            f"no dev file: {len(dev)} of {n_rows} rows ({100 * spec.dev_share:.3g}%) were cut off by a fixed seed"
-        )
+        train, dev = split.cut_dev(train, kind_named(task.kind), spec.dev_share)
+        share = f"{100 * spec.dev_share:.3g}%"
+        warnings.append(f"no dev file: {len(dev)} of {n_rows} rows ({share}) were set aside as dev with a fixed seed")
     else:
         dev_table = source.dev.read(task.columns)
         dev = to_rows(dev_table, task)
         parts.append(("dev", source.dev, dev_table))
-    notices += [*source.notices, *_short_notices(parts)]
-    train, dev = _sampled(spec, task, train, dev, notices)
-    notices += row_notices(task, train, dev)
+    warnings += [*source.warnings, *_short_row_warnings(parts), *_sample_warnings(spec, train, dev)]
+    train, dev = _sampled(spec, task, train, dev)
     return TaskData(
         task=task,
         train=train,
         dev=dev,
         label_names=task.label_names or (),
         fingerprint=fingerprint(parts),
-        notices=tuple(notices),
+        warnings=(*warnings, *row_warnings(task, train, dev)),
     )
 
 
 def _open(spec: TaskSpec) -> _Opened:
-    faults = _plain_faults(spec)
+    faults = _option_faults(spec)
+    kind, kind_faults = _read_kind(spec.kind)
+    faults += kind_faults
     if spec.metric is not None:
-        spec = spec.replace(metric=metrics.spelled(spec.metric))
+        spec = spec.replace(metric=spelled(spec.metric, metrics_for(kind)))
     if spec.source is not None:
-        return _open_own(spec, spec.source, faults)
+        return _open_own(spec, spec.source, [*faults, *score_faults(spec.metric, metrics_for(kind))])
     task = next((one for one in _KNOWN if one.name == spec.name), None)
     if task is None:
         raise UsageError.together([_unknown(spec.name), *faults])
     data = None if spec.data is None else Path(spec.data).expanduser()
-    if task.layout is not None:
+    if task.glue_files is not None:
         task = glue.task_in(task, data)
     faults += _misfits(spec, task)
     if faults:
         raise UsageError.together(faults)
     task = _scored_by(task, spec.metric)
-    return _Opened(task, demo.find_rows() if task.layout is None else glue.find_rows(task, data, spec.dev))
+    return _Opened(task, demo.find_rows() if task.glue_files is None else glue.find_rows(task, data, spec.dev))
 
 
 def _open_own(spec: TaskSpec, source: str, faults: list[str]) -> _Opened:
     if spec.data is not None:
         faults.append(f"--data is the folder of the GLUE tasks; {source} does not need it")
-    faults += metrics.score_faults(spec.metric, metrics.METRICS)
     found = find.find(source, spec.dev)
-    settled, column_faults = own.settle_columns(spec, found.train.read_header(), found.train.path)
+    resolved, column_faults = own.resolve_columns(spec, found.train.read_header(), found.train.path)
     if faults or column_faults:
         raise UsageError.together([*faults, *column_faults])
-    wanted = [name for name in (settled.text, settled.text_pair, settled.label) if name is not None]
+    wanted = [name for name in (resolved.text, resolved.text_pair, resolved.label) if name is not None]
     table = found.train.read(wanted)
-    task = own.describe(settled, table)
-    classes = "" if task.label_names is None else f" with {len(task.label_names)} classes"
-    if misfits := metrics.score_faults(spec.metric, task.metrics, f" for {task.kind}{classes}"):
+    task = own.describe(resolved, table)
+    kind = kind_named(task.kind)
+    classes = f" with {len(task.label_names)} classes" if task.label_names else ""
+    if misfits := score_faults(spec.metric, _measured(task), f" for {kind.name}{classes}"):
         raise UsageError.together(misfits)
     return _Opened(_scored_by(task, spec.metric), found, table)
 
 
-def _plain_faults(spec: TaskSpec) -> list[str]:
+def _option_faults(spec: TaskSpec) -> list[str]:
     faults = []
     if not 0 < spec.dev_share < 1:
-        faults.append(f"dev_share is {spec.dev_share}; it must lie between 0 and 1, both excluded")
+        faults.append(f"dev_share is {spec.dev_share}; it must be greater than 0 and less than 1")
     for name, given in (("max_train", spec.max_train), ("max_dev", spec.max_dev)):
         if given is not None and given < 1:
             faults.append(f"{name} is {given}; it must be at least 1")
-    kinds = typing.get_args(Kind)
-    if spec.kind is not None and spec.kind not in kinds:
-        faults.append(f"unknown kind {spec.kind!r}; known: {', '.join(kinds)}")
     return faults
 
 
+def _read_kind(name: str | None) -> tuple[Kind | None, list[str]]:
+    """The kind that a user asks for, if any, and what is wrong with its name."""
+    try:
+        return (None if name is None else kind_named(name)), []
+    except UsageError as error:
+        return None, [str(error)]
+
+
 def _misfits(spec: TaskSpec, task: Task) -> list[str]:
-    """What a spec asks of a known task that it is not."""
+    """Options that contradict a known task."""
     faults = []
     for name in ("text", "text_pair", "label", "kind"):
         given, its = getattr(spec, name), getattr(task, name)
         if given not in (None, its):
             flag = f"--{name.replace('_', '-')}"
             faults.append(f"{flag} {given!r} is not for {task.name}, which has {'none' if its is None else repr(its)}")
-    faults += metrics.score_faults(spec.metric, task.metrics, f" for {task.name}")
-    if task.layout is None:
+    faults += score_faults(spec.metric, _measured(task), f" for {task.name}")
+    if task.glue_files is None:
         given_files = [flag for flag, given in (("--data", spec.data), ("--dev", spec.dev)) if given is not None]
-        faults += [f"{task.name} brings its own rows; {flag} is not for it" for flag in given_files]
+        faults += [f"{task.name} has its own rows; {flag} is not for it" for flag in given_files]
     return faults
+
+
+def _measured(task: Task) -> dict[str, Metric]:
+    kind = kind_named(task.kind)
+    return {name: kind.metric(name) for name in task.metrics}
 
 
 def _unknown(task: str) -> str:
@@ -185,9 +194,9 @@ def _unknown(task: str) -> str:
     return f"unknown task {task!r}; known: {', '.join(names)}.{hint} {others}"
 
 
-def _short_notices(parts: list[tuple[str, Part, Table]]) -> list[str]:
+def _short_row_warnings(parts: list[tuple[str, Part, FileColumns]]) -> list[str]:
     return [
-        f"rows left out because they have too few fields: {table.n_short} of {part.path}"
+        f"rows skipped because they have too few fields: {table.n_short} of {part.path}"
         for _, part, table in parts
         if table.n_short
     ]
@@ -199,26 +208,31 @@ def _scored_by(task: Task, metric: str | None) -> Task:
     return task.replace(metrics=(metric, *(name for name in task.metrics if name != metric)))
 
 
-def _sampled(spec: TaskSpec, task: Task, train: Rows, dev: Rows, notices: list[str]) -> tuple[Rows, Rows]:
-    for name, wanted, rows in (("max_train", spec.max_train, train), ("max_dev", spec.max_dev, dev)):
-        if wanted is not None and wanted > len(rows):
-            notices.append(f"{name} is {wanted}, but there are {len(rows)} rows; all are used")
-    few = split.sample(train, task.kind, "train", spec.max_train)
-    few_dev = split.sample(dev, task.kind, "dev", spec.max_dev)
+def _sample_warnings(spec: TaskSpec, train: Rows, dev: Rows) -> list[str]:
+    limits = (("max_train", spec.max_train, train), ("max_dev", spec.max_dev, dev))
+    return [
+        f"{name} is {n_most}, but there are {len(rows)} rows; all are used"
+        for name, n_most, rows in limits
+        if n_most is not None and n_most > len(rows)
+    ]
+
+
+def _sampled(spec: TaskSpec, task: Task, train: Rows, dev: Rows) -> tuple[Rows, Rows]:
+    kind = kind_named(task.kind)
+    few, few_dev = split.sample(train, kind, "train", spec.max_train), split.sample(dev, kind, "dev", spec.max_dev)
     _check_labels(task, "train", spec.max_train, train, few)
     _check_labels(task, "dev", spec.max_dev, dev, few_dev)
     return few, few_dev
 
 
 def _check_labels(task: Task, role: str, n_most: int | None, rows: Rows, few: Rows) -> None:
-    """Raise where all labels are one: nothing can be learnt from such rows, and none of the metrics scored on them."""
-    first = few.labels[0]
-    if (few.labels != first).any():
+    """Raise if all labels are equal: nothing can be learnt from such rows, and no metric can score them."""
+    if (few.labels != few.labels[0]).any():
         return
-    what = f"label {first:g}" if task.label_names is None else f"class {task.label_names[int(first)]!r}"
-    left = f"only the {what} is left in {role}"
-    least = None if task.label_names is None else split.n_for_two_classes(rows, role)
+    kind = kind_named(task.kind)
+    left = f"only the label {kind.decode(few.labels[0], task.label_names or ())!r} is left in {role}"
+    least = split.n_for_two_labels(rows, kind, role)
     if least is not None:
-        raise UsageError(f"max_{role} is {n_most}: {left}; give at least {least}")
-    advice = "or dev rows of their own by --dev" if role == "train" else "a larger --dev-share, or others by --dev"
+        raise UsageError(f"max_{role} is {n_most}: {left}; use at least {least}")
+    advice = "or separate dev rows with --dev" if role == "train" else "a larger --dev-share, or others with --dev"
     raise UsageError(f"{left} (rows: {len(few)}); give more rows, {advice}")

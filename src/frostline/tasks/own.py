@@ -2,87 +2,82 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 
-from frostline.errors import DataError, UsageError
-from frostline.kinds import metrics
-from frostline.records.specs import Kind, TaskSpec
-from frostline.tasks.formats.columns import Table, as_number, labels_of, listed, missing_column
-from frostline.tasks.formats.values import unsupported
+from frostline.errors import DataError, UsageError, listed
+from frostline.kinds import CLASSIFICATION, REGRESSION, Kind, LabelError, kind_named
+from frostline.kinds.labels import as_number
+from frostline.records.specs import TaskSpec
+from frostline.tasks.formats.columns import FileColumns, labels_of, missing_column
 from frostline.tasks.task import Task
 
 _TEXTS = (("text", "text_pair"), ("sentence1", "sentence2"), ("text", None), ("sentence", None))
-"""Columns taken for the texts where none is named, the first pair that is there."""
+"""Columns used for the texts if none is named: the first pair that the file has."""
 _FIRST_TEXTS = ("text", "sentence1", "sentence")
-"""Columns taken for the first text where only the second is named."""
+"""Columns used for the first text if only the second is named."""
 _LABEL = "label"
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-_MISSING = ("nan", "na", "n/a", "null", "none")
-"""What programs write for a number that is not there, in small letters."""
-_SEVERAL = re.compile(r",|\d\s+\d", re.ASCII)
 
 
-def settle_columns(spec: TaskSpec, header: Sequence[str], path: Path) -> tuple[TaskSpec, list[str]]:
+def resolve_columns(spec: TaskSpec, header: Sequence[str], path: Path) -> tuple[TaskSpec, list[str]]:
     """The spec with its columns named, by the user or by convention, and what is wrong with them."""
-    settled = spec.replace(label=spec.label or _LABEL, **_texts(spec, header))
-    named = [name for name in (settled.text, settled.text_pair, settled.label) if name is not None]
-    if settled.text is None:
+    resolved = spec.replace(label=spec.label or _LABEL, **_texts(spec, header))
+    named = [name for name in (resolved.text, resolved.text_pair, resolved.label) if name is not None]
+    if resolved.text is None:
         known = "text, sentence, text and text_pair, sentence1 and sentence2"
-        fault = f"{path} has no column of a usual name ({known}); its columns: {listed(header)}. {_advice(header)}"
-        named, faults = [settled.label or _LABEL], [fault]
+        fault = f"{path} has no column with a usual name ({known}); its columns: {listed(header)}. {_advice(header)}"
+        named, faults = [resolved.label or _LABEL], [fault]
     else:
         faults = []
     faults += [f"{path} has {missing_column(name, header)}" for name in named if name not in header]
     if len(set(named)) < len(named):
         faults.append(f"--text, --text-pair and --label must be different columns; given: {', '.join(named)}")
-    return settled, faults
+    return resolved, faults
 
 
-def describe(spec: TaskSpec, table: Table) -> Task:
-    """The task that a spec with settled columns and its training rows make."""
+def describe(spec: TaskSpec, table: FileColumns) -> Task:
+    """The task that a spec with resolved columns and its training rows make."""
     assert spec.text is not None
     assert spec.label is not None
-    labels = labels_of(table, spec.label)
-    declared = table.classes.get(spec.label)
-    if spec.kind != "regression":
-        _check_labels(labels, declared, table, spec.label)
-    kind = spec.kind or ("classification" if declared else _kind_of(labels, table.path))
+    labels, declared = labels_of(table, spec.label), table.classes.get(spec.label)
+    kind_name = spec.kind or (CLASSIFICATION.name if declared else _default_kind(labels, table.path))
+    kind = kind_named(kind_name)
+    names = _class_names(kind, labels, declared, table, spec.label)
     if len(set(labels)) == 1:
         raise DataError(f"all labels (column {spec.label!r}) are {labels[0][:80]!r}; nothing to learn", path=table.path)
-    names = (declared or _class_names(labels, table.path)) if kind == "classification" else None
     return Task(
         name=spec.name,
         title=str(spec.source),
-        kind=kind,
+        kind=kind_name,
         text=spec.text,
         text_pair=spec.text_pair,
         label=spec.label,
         label_names=names,
-        metrics=metrics.names_for(kind, None if names is None else len(names)),
+        metrics=kind.metric_names(None if names is None else len(names)),
     )
 
 
-def _check_labels(labels: Sequence[str], declared: Sequence[str] | None, table: Table, column: str) -> None:
+def _class_names(
+    kind: Kind, labels: Sequence[str], declared: tuple[str, ...] | None, table: FileColumns, column: str
+) -> tuple[str, ...] | None:
+    """The classes that the file declares, or else those that occur; None if labels are not classes."""
+    if kind.class_names is None:
+        return None
     if declared is not None:
-        if twice := [name for name, n_times in Counter(declared).items() if n_times > 1]:
-            what = f"the column {column!r} declares two classes {twice[0][:80]!r} that differ by white space at most"
-            raise DataError(f"{what}; rename one", path=table.path)
-        return
-    missing = [place for place, label in enumerate(labels) if label.lower() in _MISSING]
-    # Among words, `none` is a class like any other; among numbers it is none of them.
-    if 0 < len(missing) < len(labels) and all(
-        as_number(label) is not None for label in set(labels) if label.lower() not in _MISSING
-    ):
-        what = f"the label (column {column!r}) is {labels[missing[0]]!r} among numbers, so it is missing"
-        raise table.fault(missing[0], f"{what}; leave such rows out")
-    several = next((place for place, label in enumerate(labels) if _SEVERAL.search(label)), None)
-    if several is not None and all(label.startswith("[") and label.endswith("]") for label in labels):
-        raise table.fault(several, f"column {column!r} {unsupported('a list')}")
+        _check_declared(declared, table, column)
+        return declared
+    try:
+        return kind.class_names(labels)
+    except LabelError as error:
+        raise table.label_fault(error) from error
+
+
+def _check_declared(declared: Sequence[str], table: FileColumns, column: str) -> None:
+    if twice := [name for name, n_times in Counter(declared).items() if n_times > 1]:
+        what = f"the column {column!r} declares two classes {twice[0][:80]!r} that differ at most in white space"
+        raise DataError(f"{what}; rename one", path=table.path)
 
 
 def _advice(header: Sequence[str]) -> str:
@@ -105,24 +100,14 @@ def _texts(spec: TaskSpec, header: Sequence[str]) -> dict[str, str | None]:
     return {"text": None, "text_pair": None}
 
 
-def _kind_of(labels: Sequence[str], path: Path) -> Kind:
+def _default_kind(labels: Sequence[str], path: Path) -> str:
+    """Classification, unless labels look like measured numbers: then only the user knows what is meant."""
     values = [as_number(label) for label in labels]
     numbers = [value for value in values if value is not None]
     if len(numbers) == len(values) and not all(value.is_integer() for value in numbers):
         example = next(label for label, value in zip(labels, numbers, strict=True) if not value.is_integer())
         raise UsageError(
-            f"the labels of {path} are numbers such as {example}; pass --kind regression to predict them, "
-            f"or --kind classification to take each for a class"
+            f"the labels of {path} are numbers such as {example}; pass --kind {REGRESSION.name} to predict them, "
+            f"or --kind {CLASSIFICATION.name} to make each number a class"
         )
-    return "classification"
-
-
-def _class_names(labels: Sequence[str], path: Path) -> tuple[str, ...]:
-    names = sorted(set(labels))
-    if any(as_number(name) is None for name in names):
-        return tuple(names)
-    names.sort(key=Decimal)
-    for name, other in itertools.pairwise(names):
-        if Decimal(name) == Decimal(other):
-            raise DataError(f"the labels {name!r} and {other!r} are one number; write it in one way", path=path)
-    return tuple(names)
+    return CLASSIFICATION.name

@@ -1,6 +1,6 @@
-"""A task as data, and the labelled rows it gives.
+"""A task as data, and its labelled rows.
 
-Knows no particular task and no file format.
+This module knows no particular task and no file format.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from frostline.records.serial import Record
-from frostline.records.specs import Kind
-
-Labels = NDArray[np.int64] | NDArray[np.float64]
+from frostline.kinds import Head, Kind, Labels, kind_named
+from frostline.records.serial import Record, json_name
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Layout(Record):
-    """Where a task of GLUE keeps its rows, below the folder that holds all of GLUE."""
+class GlueFiles(Record):
+    """The files of a GLUE task, below the folder that holds all of GLUE."""
 
     folder: str
     """the task's folder"""
@@ -30,20 +28,20 @@ class Layout(Record):
     dev_file: str
     """file with the dev rows"""
     columns: tuple[str, ...] | None = None
-    """names of the columns in order where the files have no header; None: the first line names them"""
+    """column names in order if the files have no header; None: the first line names them"""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Task(Record):
-    """What is learnt from which columns, and how it is scored."""
+    """Which columns hold text and label, and how answers are scored."""
 
     name: str
     """what a user calls it"""
     title: str
     """what it is, in a few words"""
-    kind: Kind
-    """classification or regression"""
+    kind: str
+    """name or import path of its kind: classification, regression, …"""
     text: str
     """column with the text"""
     text_pair: str | None = None
@@ -51,12 +49,12 @@ class Task(Record):
     label: str
     """column with the label"""
     label_names: tuple[str, ...] | None = None
-    """names of the classes in the order of their numbers; None for regression"""
+    """names of the classes in the order of their numbers; None if labels are not classes"""
     label_values: tuple[str, ...] | None = None
     """how the file writes each class, in the same order; None: by its name"""
     metrics: tuple[str, ...]
     """what is measured; the first is the score"""
-    layout: Layout | None = None
+    glue_files: GlueFiles | None = json_name("layout", default=None)
     """where GLUE keeps it; None for other tasks"""
 
     @property
@@ -66,7 +64,7 @@ class Task(Record):
 
     @property
     def written_labels(self) -> tuple[str, ...]:
-        """How the file writes each class, in the order of their numbers; empty for regression."""
+        """How the file writes each class, in the order of their numbers; empty if labels are not classes."""
         return self.label_values or self.label_names or ()
 
 
@@ -76,11 +74,11 @@ class Rows:
     """Labelled text in the order of its source."""
 
     ids: NDArray[np.int64]
-    """row numbers in the source file, the first row below the header is 0 (rows,)"""
+    """row numbers in the source file, 0 for the first row below the header (rows,)"""
     texts: list[str]
     """the texts"""
     pairs: list[str] | None
-    """the second texts, where the task has pairs"""
+    """the second texts, if the task has pairs"""
     labels: Labels
     """class numbers (int64) or values (float64) (rows,)"""
 
@@ -105,20 +103,30 @@ class Rows:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskData:
-    """What a run trains on and is scored on."""
+    """The rows that a run trains on and is scored on."""
 
     task: Task
-    """the task, settled: its first metric is the score"""
+    """the resolved task: its first metric is the score"""
     train: Rows
     """training rows"""
     dev: Rows
     """dev rows"""
     label_names: tuple[str, ...]
-    """names of the classes in the order of their numbers; empty for regression"""
+    """names of the classes in the order of their numbers; empty if labels are not classes"""
     fingerprint: str
     """key of the source files"""
-    notices: tuple[str, ...]
-    """what a careful person should know about the data"""
+    warnings: tuple[str, ...]
+    """what users should know about the data"""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the task."""
+        return kind_named(self.task.kind)
+
+    @property
+    def head(self) -> Head:
+        """The head that a model needs for the task."""
+        return self.kind.head(self.label_names)
 
 
 def _at(texts: Sequence[str], positions: NDArray[np.int64]) -> list[str]:

@@ -28,10 +28,11 @@ from transformers import (
 )
 
 from frostline import tasks
+from frostline.kinds import Labels, kind_named
 from frostline.model.load import describe, quiet
 from frostline.model.stack import Stack
-from frostline.records.specs import Kind, RunSpec
-from frostline.tasks import Labels, Rows
+from frostline.records.specs import RunSpec
+from frostline.tasks import Rows
 
 Family = Literal[
     "bert", "roberta", "xlm-roberta", "electra", "distilbert", "mpnet", "deberta-v2", "deberta-v3", "modernbert",
@@ -146,7 +147,7 @@ def pad_token_of(tokenizer: PreTrainedTokenizerFast) -> int:
     return int(tokenizer.pad_token_id)
 
 
-def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0) -> Rows:
+def make_rows(*, n_rows: int = 64, kind: str = "classification", is_pair: bool = False, seed: int = 0) -> Rows:
     """Rows of different lengths whose label depends on one word: 1 (or 1.0) for a good word, 0 (or -1.0) for a bad."""
     rng = np.random.default_rng(seed)
     fillers = WORDS[6:]
@@ -159,17 +160,17 @@ def make_rows(*, n_rows: int = 64, kind: Kind = "classification", is_pair: bool 
         if is_pair:
             pairs.append(" ".join(rng.choice(fillers, size=int(rng.integers(1, 5)))))
     is_good = 1 - np.arange(n_rows, dtype=np.int64) % 2
-    labels: Labels = is_good if kind == "classification" else is_good.astype(np.float64) * 2 - 1
+    labels: Labels = is_good if kind_named(kind).has_classes else is_good.astype(np.float64) * 2 - 1
     return Rows(ids=np.arange(n_rows), texts=texts, pairs=pairs if is_pair else None, labels=labels)
 
 
 def make_task(
-    path: Path, *, n_rows: int = 64, kind: Kind = "classification", is_pair: bool = False, seed: int = 0
+    path: Path, *, n_rows: int = 64, kind: str = "classification", is_pair: bool = False, seed: int = 0
 ) -> Path:
     """The rows of `make_rows` as a CSV file with the columns text, text_pair (for pairs) and label."""
     rows = make_rows(n_rows=n_rows, kind=kind, is_pair=is_pair, seed=seed)
     names = ("bad", "good")
-    written = [names[int(y)] if kind == "classification" else str(y) for y in rows.labels]
+    written = [kind_named(kind).decode(label, names) for label in rows.labels]
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["text", "label"] if rows.pairs is None else ["text", "text_pair", "label"])
@@ -178,7 +179,7 @@ def make_task(
     return path
 
 
-def make_spec(model: Path, task: Path, *, kind: Kind = "classification", **changes: Any) -> RunSpec:
+def make_spec(model: Path, task: Path, *, kind: str = "classification", **changes: Any) -> RunSpec:
     """The spec of one run of a model folder on a file: a short full run, with the fields in `changes` replaced."""
     resolved = tasks.resolve(tasks.parse(str(task), kind=kind))
     pretrained = describe(str(model))

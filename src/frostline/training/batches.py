@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from frostline.kinds import Labels
 from frostline.records.keys import derived_seed
-from frostline.tasks import Labels, Rows
+from frostline.tasks import Rows
 
 EVALUATION_TOKENS = 1024
 """Tokens, padding included, of a batch in evaluation (prefix, dev): long rows take no more memory than short ones.

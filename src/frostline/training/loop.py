@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
-from frostline.kinds import metrics
+from frostline.kinds import Kind, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
 from frostline.tasks import Labels
@@ -50,6 +50,7 @@ class Training:
     forward: Forward
     train: Split
     dev: Split
+    kind: Kind
     metric_names: Sequence[str]
     order_seed: int
     on_epoch: Callable[[EpochRecord], None]
@@ -144,7 +145,7 @@ def train(
         record = EpochRecord(
             epoch=epoch,
             train_loss=mean_loss,
-            metrics=scores(training.metric_names, training.dev.labels, outputs),
+            metrics=scores(training.kind, training.metric_names, training.dev.labels, outputs),
             learning_rate=descent.rate,
             n_steps=len(losses),
             seconds=time.perf_counter() - began,
@@ -156,9 +157,9 @@ def train(
     return outputs
 
 
-def scores(names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
+def scores(kind: Kind, names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
     """Each named metric of these outputs."""
-    return {name: metrics.evaluate(name, labels, outputs) for name in names}
+    return {name: kind.score(name, labels, outputs) for name in names}
 
 
 class Descent:
@@ -172,6 +173,7 @@ class Descent:
         """steps so far"""
         self.epochs: list[EpochRecord] = []
         """records of the finished epochs"""
+        self._loss = loss_of(training.kind)
         self._parameters = _trainable(training)
         self._optimizer = _optimizer(spec, self._parameters)
 
@@ -203,7 +205,7 @@ class Descent:
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""
         training = self._training
-        loss = loss_of(training.forward.logits(batch, training.train), batch.labels)
+        loss = self._loss(training.forward.logits(batch, training.train), batch.labels)
         loss.backward()
         self._clip(training.spec.clip_norm)
         for group in self._optimizer.param_groups:
@@ -270,13 +272,27 @@ def _mean_loss(losses: Sequence[tuple[Tensor | float, int]], epoch: int) -> floa
     return mean
 
 
-def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy for class numbers, mean squared error for values; strict about shapes (TRAPS 17)."""
-    if labels.dtype == torch.int64:
-        return functional.cross_entropy(logits, labels.to(logits.device))
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Logits (rows, outputs) and labels (rows,) → the mean loss."""
+
+
+def loss_of(kind: Kind) -> Loss:
+    """The loss of a kind of task, from its import path."""
+    function: Loss = imported(kind.torch_loss)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        # Values are converted before they move: not every device has double precision.
+        given = labels.to(logits.dtype) if labels.is_floating_point() else labels
+        return function(logits, given.to(logits.device))
+
+    return loss
+
+
+def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean squared error of (rows, 1) against (rows,), and of no other shapes: they would broadcast (TRAPS 17)."""
     if logits.shape != (len(labels), 1):
         raise FrostlineError(f"regression needs one output per row; the model gives {tuple(logits.shape)}")
-    return functional.mse_loss(logits[:, 0], labels.to(logits.dtype).to(logits.device))
+    return functional.mse_loss(logits[:, 0], labels)
 
 
 def _optimizer(spec: RunSpec, parameters: list[torch.nn.Parameter]) -> Optimizer:

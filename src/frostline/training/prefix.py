@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frostline.errors import DataError, FrostlineError
+from frostline.kinds import Labels
 from frostline.model.stack import Stack
 from frostline.records.environment import versions
 from frostline.records.keys import derived_seed, key_of
 from frostline.records.specs import CacheDtype
 from frostline.storage.prefix_cache import FORMAT, Cache, Entry, Shelf, default_folder
-from frostline.tasks import Labels
 from frostline.training.batches import Batch, Encoded, evaluation_batches, token_positions
 
 _NUMPY: dict[CacheDtype, np.dtype[Any]] = {

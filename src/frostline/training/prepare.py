@@ -71,7 +71,7 @@ class Prepared:
         arrays = [kept.values for kept in (*self.states.values(), *read.values())]
         return sum(array.nbytes for array in (*arrays, *self.pooled.values()))
 
-    def notices(self, max_length: int) -> list[str]:
+    def warnings(self, max_length: int) -> list[str]:
         """What the user should know about the tokens: texts that were cut, tokens that are unknown."""
         splits = (("training", self.train.encoded), ("dev", self.dev.encoded))
         found = [
@@ -94,7 +94,7 @@ def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
     model = load_model(
         spec.model,
         head_seed=seed_for(spec, "head"),
-        label_names=prepared.data.label_names,
+        head=prepared.data.head,
         pad_token_id=prepared.tokenizer.pad_token_id,
     )
     stack = Stack(model.to(spec.device))
@@ -214,8 +214,8 @@ def _needs_of(strategy: strategies.Strategy, stack: Stack, n_epochs: int) -> Nee
 
 def _held_out(prepared: Prepared) -> Prepared:
     """Some of the training rows take the place of dev and do not train."""
-    train, kind = prepared.train, prepared.data.task.kind
-    kept, held = tasks.hold_out(train.encoded.labels, kind)
+    train = prepared.train
+    kept, held = tasks.hold_out(train.encoded.labels, prepared.data.kind)
     return dataclasses.replace(
         prepared, train=dataclasses.replace(train, rows=kept), dev=dataclasses.replace(train, rows=held)
     )

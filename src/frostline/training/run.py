@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from frostline import strategies
 from frostline.analysis import row_variance
-from frostline.kinds import metrics
 from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
 from frostline.model.stack import FrozenMovedError, Stack
@@ -32,7 +31,7 @@ from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions,
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
 from frostline.training.checkpoints import from_bytes, to_bytes
-from frostline.training.fit import Fit
+from frostline.training.fit import LinearFit
 from frostline.training.forward import Forward, predict
 from frostline.training.loop import Checkpoint, Descent, PausedTraining, Trained, Training, scores, train
 from frostline.training.memory import MemoryMeter
@@ -175,6 +174,7 @@ class _Run:
             forward=Forward(self.stack, depth, spec.layout, autocast=spec.precision == "bf16"),
             train=split,
             dev=dev,
+            kind=self.prepared.data.kind,
             metric_names=self.prepared.data.task.metrics,
             order_seed=seed_for(spec, "order"),
             on_epoch=self.on_epoch,
@@ -209,13 +209,14 @@ class _Run:
     def fit(self) -> Trained:
         """Fits the linear head in closed form."""
         spec, task, (phase,) = self.spec, self.prepared.data.task, self.plan.phases
+        kind = self.prepared.data.kind
         train_split, dev = self.prepared.train, self.prepared.dev
         reader = self.stack.reader
         assert isinstance(reader, LinearReader)
         began = time.perf_counter()
         before = self.stack.digest((*phase.trained, CHOSEN))
-        fit = Fit(
-            kind=task.kind,
+        fit = LinearFit(
+            kind=kind,
             metric=task.metrics[0],
             n_outputs=reader.linear.out_features,
             train=self.prepared.pooled[train_split.source],
@@ -233,8 +234,8 @@ class _Run:
         outputs, train_outputs = fit.outputs(fitted, fit.dev), fit.outputs(fitted, fit.train)
         record = EpochRecord(
             epoch=1,
-            train_loss=metrics.mean_loss(fit.train_labels, train_outputs),
-            metrics=scores(task.metrics, fit.dev_labels, outputs),
+            train_loss=kind.mean_loss(fit.train_labels, train_outputs),
+            metrics=scores(kind, task.metrics, fit.dev_labels, outputs),
             learning_rate=0.0,
             n_steps=0,
             seconds=time.perf_counter() - began,
@@ -248,7 +249,7 @@ class _Run:
         sample = training.train.sample("train sample", TRAIN_SAMPLE)
         known = trained.train_outputs
         outputs = predict(training.forward, sample) if known is None else known[sample.positions]
-        return metrics.evaluate(training.metric_names[0], sample.labels, outputs)
+        return training.kind.score(training.metric_names[0], sample.labels, outputs)
 
 
 def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
@@ -271,15 +272,16 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _paused_run(training: Training, paused: PausedTraining) -> PausedRun:
-    labels, names, outputs = training.dev_sample.labels, training.metric_names, paused.outputs
-    found = scores(names, labels, outputs)
+    kind, names = training.kind, training.metric_names
+    labels, outputs = training.dev_sample.labels, paused.outputs
+    found = scores(kind, names, labels, outputs)
     return PausedRun(
         spec=training.spec,
         n_steps=paused.checkpoint.n_steps,
         metrics=found,
         score=found[names[0]],
-        noise=math.sqrt(row_variance(names[0], labels, [outputs])),
-        loss=metrics.mean_loss(labels, outputs),
+        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
+        loss=kind.mean_loss(labels, outputs),
         seconds=paused.checkpoint.all_seconds,
         checkpoint=to_bytes(paused.checkpoint),
     )
@@ -327,7 +329,7 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         epochs=tuple(trained.epochs),
         score=last[data.task.metrics[0]],
         metrics=last,
-        chance=metrics.chance(data.task.metrics[0], dev.labels),
+        chance=data.kind.chance(data.task.metrics[0], dev.labels),
         train_score=train_score,
         predictions=Predictions(
             rows=StoredArray.of(dev.row_ids.astype(np.int32)),
@@ -339,7 +341,7 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         n_dev=len(dev),
         n_layers=run.stack.n_layers,
         cost=cost,
-        notices=(*data.notices, *prepared.notices(spec.max_length), *prepared.notes),
+        warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes),
         environment=current_environment(spec.device),
         probes=trained.probes,
     )

@@ -1,1 +1,1 @@
-"""One reader per file format, the Hub, and objects in memory."""
+"""Readers: one per file format, data sets of the Hub, and objects in memory."""

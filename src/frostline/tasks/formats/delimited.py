@@ -1,4 +1,4 @@
-"""CSV and TSV. Quoting is the csv module's, for both."""
+"""CSV and TSV files. Both use the quoting rules of Python's csv module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from frostline.errors import DataError, one_line
-from frostline.tasks.formats.columns import Line, Table, check_header, collect
+from frostline.tasks.formats.columns import FileColumns, Line, check_header, collect
 from frostline.tasks.formats.text import MOST_CHARACTERS, read_utf8, too_long
 
 
@@ -23,7 +23,7 @@ def read_header(path: Path) -> tuple[str, ...]:
     return tuple(header)
 
 
-def read(path: Path, wanted: Sequence[str]) -> Table:
+def read(path: Path, wanted: Sequence[str]) -> FileColumns:
     """The wanted columns of the file."""
     header = read_header(path)
     with _limited_fields():
@@ -35,7 +35,7 @@ def read(path: Path, wanted: Sequence[str]) -> Table:
 
 def _records(path: Path, *, keeps_blank: bool = False) -> Iterator[Line]:
     dialect = "excel-tab" if path.suffix.lower() == ".tsv" else "excel"
-    # Strict: without it, a quotation mark that is never closed swallows the rows up to the next one in silence.
+    # Strict: otherwise a quotation mark that is never closed silently swallows the rows up to the next one.
     reader = csv.reader(io.StringIO(read_utf8(path), newline=""), dialect, strict=True)
     line = 1
     try:
@@ -45,16 +45,18 @@ def _records(path: Path, *, keeps_blank: bool = False) -> Iterator[Line]:
             line = reader.line_num + 1
     except csv.Error as error:
         if "field limit" in str(error):
-            advice = "is a quotation mark never closed?"
+            advice = "is there a quotation mark that is never closed?"
             raise DataError(f"{too_long('a field')} Or {advice}", path=path, line=line) from error
-        advice = "a field that begins with a quotation mark must end with one, and those inside it be doubled"
+        advice = "a field that begins with a quotation mark must end with one, and marks inside it must be doubled"
         raise DataError(f"bad quoting ({one_line(error)}); {advice}", path=path, line=line) from error
 
 
 def _without_overflow(path: Path, header: Sequence[str], records: Iterator[Line]) -> Iterator[Line]:
     for line, fields in records:
         if any(fields[len(header) :]):
-            message = f"too many fields: {len(fields)} instead of {len(header)}; quote those that hold the separator"
+            message = (
+                f"too many fields: {len(fields)} instead of {len(header)}; quote fields that contain the separator"
+            )
             raise DataError(message, path=path, line=line)
         yield line, fields
 

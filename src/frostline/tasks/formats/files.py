@@ -1,4 +1,4 @@
-"""A file of one's own in any format that is read: its columns, and where a folder keeps which rows."""
+"""Files in any format that can be read: their columns, and which file of a folder holds which rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from frostline.errors import UsageError, suggestion
 from frostline.tasks.formats import delimited, jsonlines, parquet
-from frostline.tasks.formats.columns import Table
+from frostline.tasks.formats.columns import FileColumns
 from frostline.tasks.formats.values import typed_table
 
 _DELIMITED = (".csv", ".tsv")
@@ -25,8 +25,8 @@ def read_header(path: Path) -> tuple[str, ...]:
     return jsonlines.read_header(path) if suffix in _JSON else parquet.read_header(path)
 
 
-def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table:
-    """The wanted columns of the file; `any_value` takes lists and objects too, as JSON."""
+def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> FileColumns:
+    """The wanted columns of the file; with `any_value` lists and objects are allowed and become JSON text."""
     suffix = _suffix(path)
     if suffix in _DELIMITED:
         return delimited.read(path, wanted)
@@ -35,7 +35,7 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """All columns of the file by name, in its order, whatever they hold; of JSON, all keys of all objects."""
+    """All columns of the file by name, in order, with any values; for JSON, all keys of all objects."""
     check_path(path)
     if _suffix(path) in _JSON:
         objects = jsonlines.read_objects(path)
@@ -43,14 +43,14 @@ def read_columns(path: Path) -> dict[str, list[str]]:
         columns = {name: [one.get(name) for one in objects] for name in names}
         return typed_table(path, columns, any_value=True).columns
     header = read_header(path)
-    # One column without a name, as pandas writes its index, can be kept apart; two could not.
+    # pandas writes its index as a column without a name. One such column can be kept; two could not be told apart.
     keeps_unnamed = header.count("") == 1
     wanted = [name for name in header if name or keeps_unnamed]
     return read(path, wanted, any_value=True).columns
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """The rows one by one: the objects of a JSON file as they are, of any other the fields by their columns."""
+    """The rows one by one: the objects of a JSON file unchanged, otherwise a dict of fields by column."""
     check_path(path)
     if _suffix(path) in _JSON:
         return jsonlines.read_objects(path)
@@ -59,17 +59,17 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def file_named(folder: Path, stems: Sequence[str]) -> Path | None:
-    """The folder's file with one of these stems; None where there is none, a UsageError where there are several."""
+    """The folder's file with one of these stems; None if there is none, a UsageError if there are several."""
     paths = [folder / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
     found = [path for path in paths if path.is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
-        raise UsageError(f"the folder {folder} holds {names}; keep one of them, or name the files")
+        raise UsageError(f"the folder {folder} contains {names}; keep one of them, or name the files")
     return found[0] if found else None
 
 
 def check_path(path: Path) -> None:
-    """Raises a UsageError where there is no file, or it is of a format that is not read."""
+    """Raise a UsageError if there is no such file or its format is unknown."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     if _suffix(path) not in SUFFIXES:

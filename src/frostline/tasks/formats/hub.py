@@ -1,6 +1,6 @@
-"""Data sets of the `datasets` library: from the Hub, from a folder laid out like one there, or saved to disk.
+"""Data sets of the `datasets` library: from the Hub, from a folder with the same layout, or saved to disk.
 
-The library is imported inside, and kept quiet.
+The library is imported inside functions, because it is slow to import, and its log lines and bars are switched off.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frostline.errors import DataError, UsageError, one_line
-from frostline.tasks.formats.columns import Table, listed
+from frostline.errors import DataError, UsageError, listed, one_line
+from frostline.tasks.formats.columns import FileColumns
 from frostline.tasks.formats.files import SUFFIXES
 from frostline.tasks.formats.parquet import from_arrow
 from frostline.tasks.formats.sources import Part
@@ -25,30 +25,30 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<n_shards>\d{5})(-\w+
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` made the folder."""
+    """Whether `save_to_disk` wrote the folder."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
 def is_laid_out(folder: Path) -> bool:
-    """Whether the folder looks like a data set of the Hub: it has training files, in it or one folder below."""
+    """Whether the folder looks like a data set of the Hub: with training files, directly or one folder below."""
     patterns = ("train*", "*/train*", "train/*")
     return any(path.suffix.lower() in SUFFIXES for pattern in patterns for path in folder.glob(pattern))
 
 
 def open_saved(folder: Path) -> dict[str, Part]:
-    """The splits that `save_to_disk` wrote; a data set without splits is all `train`."""
+    """The splits that `save_to_disk` wrote; a data set without splits counts as `train`."""
     import datasets
 
     try:
         with _quiet():
             found = datasets.load_from_disk(str(folder))
     except _errors() as error:
-        raise DataError(f"is no data set that can be read ({_reason(error)}); save it again", path=folder) from error
+        raise DataError(f"is not a readable data set ({_reason(error)}); save it again", path=folder) from error
     return _parts(str(folder), found if isinstance(found, dict) else {"train": found})
 
 
 def open_folder(folder: Path, config: str | None) -> dict[str, Part]:
-    """The splits of a folder laid out as on the Hub; a DataError where one of its files is missing."""
+    """The splits of a folder with the layout of the Hub; a DataError if one of its files is missing."""
     import datasets
 
     place, config = _place(folder, config)
@@ -57,14 +57,14 @@ def open_folder(folder: Path, config: str | None) -> dict[str, Part]:
         with _quiet():
             found = datasets.load_dataset(str(place), config)
     except _errors() as error:
-        raise DataError(f"is no data set that can be read ({_reason(error)})", path=folder) from error
+        raise DataError(f"is not a readable data set ({_reason(error)})", path=folder) from error
     return _parts(str(place), found)
 
 
 def _place(folder: Path, config: str | None) -> tuple[Path, str | None]:
-    """The folder and the configuration that the library is asked for.
+    """The folder and the configuration to pass to the library.
 
-    Without a card that names the configurations it would take the files of all of them for one data set.
+    Without a card (README.md) that names the configurations, the library would merge all of them into one data set.
     """
     card = folder / "README.md"
     if card.is_file() and b"config_name" in card.read_bytes():
@@ -73,7 +73,7 @@ def _place(folder: Path, config: str | None) -> tuple[Path, str | None]:
     if config in configs:
         return folder / config, None
     if len(configs) > 1:
-        what = f"the folder {folder} holds several data sets: {listed(configs)}"
+        what = f"the folder {folder} contains several data sets: {listed(configs)}"
         raise UsageError(f"{what}; give one of them as {folder}:{configs[0]}")
     return folder, config
 
@@ -87,21 +87,21 @@ def _check_shards(folder: Path) -> None:
     for (stem, ending, n_shards), found in shards.items():
         missing = sorted(set(range(n_shards)) - found)
         if missing:
-            what = f"there is no such file, one of {len(missing)} missing out of {n_shards}"
-            raise DataError(f"{what}; copy the data set anew, all of it", path=f"{stem}-{missing[0]:05}{ending}")
+            what = f"does not exist; {len(missing)} of {n_shards} files are missing"
+            raise DataError(f"{what}: copy the whole data set again", path=f"{stem}-{missing[0]:05}{ending}")
 
 
 def open_named(name: str, config: str | None, way_out: str) -> dict[str, Part]:
-    """The splits of a data set on the Hub; without a network and a copy of it, a UsageError that names the way out."""
+    """The splits of a data set on the Hub; if it cannot be read, a UsageError ends with the advice `way_out`."""
     import datasets
 
-    asked = f"{name}:{config}" if config else name
+    full_name = f"{name}:{config}" if config else name
     try:
         with _quiet():
             found = datasets.load_dataset(name, config)
     except _errors() as error:
-        raise UsageError(f"the Hub data set {asked} could not be read ({_reason(error)}); {way_out}") from error
-    return _parts(asked, found)
+        raise UsageError(f"the Hub data set {full_name} could not be read ({_reason(error)}); {way_out}") from error
+    return _parts(full_name, found)
 
 
 def _parts(source: str, splits: Any) -> dict[str, Part]:
@@ -110,13 +110,13 @@ def _parts(source: str, splits: Any) -> dict[str, Part]:
             path=Path(f"{source} ({name})"),
             read_header=functools.partial(tuple, split.column_names),
             read=functools.partial(_read, Path(f"{source} ({name})"), split),
-            is_file=False,
+            file=None,
         )
         for name, split in splits.items()
     }
 
 
-def _read(path: Path, split: Any, wanted: Sequence[str]) -> Table:
+def _read(path: Path, split: Any, wanted: Sequence[str]) -> FileColumns:
     import pyarrow
 
     try:
@@ -128,31 +128,31 @@ def _read(path: Path, split: Any, wanted: Sequence[str]) -> Table:
         raise DataError(f"cannot be read ({_reason(error)})", path=path) from error
     try:
         return from_arrow(path, table)
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # only the values show whether they are sound
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # broken values show only when they are read
         raise DataError(f"cannot be read ({_reason(error)})", path=path) from error
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What the library and those it stands on raise about a data set."""
+    """The exceptions that the library and its dependencies raise for a data set."""
     import pyarrow
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
-    # Its bases are the error of the HTTP client, which changes from version to version, and OSError.
-    of_the_network = HfHubHTTPError.__bases__
-    of_damaged_files = (pyarrow.ArrowException, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
-    return (DatasetsError, *of_the_network, *of_damaged_files)
+    # Its base classes are OSError and the error of the HTTP client, which differs between versions.
+    network_errors = HfHubHTTPError.__bases__
+    file_errors = (pyarrow.ArrowException, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
+    return (DatasetsError, *network_errors, *file_errors)
 
 
 def _reason(error: Exception) -> str:
-    # That the data set could not be generated says nothing; what it was raised from does.
-    said = one_line(error.__cause__ if error.__cause__ is not None and "generating" in str(error) else error)
-    return f"{said}; a configuration is given as owner/name:config" if "Config name" in said else said
+    # "An error occurred while generating the dataset" says nothing; its cause does.
+    reason = one_line(error.__cause__ if error.__cause__ is not None and "generating" in str(error) else error)
+    return f"{reason}; write a configuration as owner/name:config" if "Config name" in reason else reason
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and no log lines while this lasts."""
+    """Without progress bars and log lines."""
     import datasets
     import huggingface_hub.utils as hub
 

@@ -1,4 +1,4 @@
-"""JSON: one object a line, or one array of objects, whatever the file's ending."""
+"""JSON: one object per line, or one array of objects. The content decides, not the file name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frostline.errors import DataError
-from frostline.tasks.formats.columns import Table, fault_at, listed, missing_column
+from frostline.errors import DataError, listed
+from frostline.tasks.formats.columns import FileColumns, fault_at, missing_column
 from frostline.tasks.formats.text import read_utf8
 from frostline.tasks.formats.values import mended, typed_table
 
 Records = Iterator[tuple[int | None, dict[str, Any]]]
-"""Objects with the line each is on; without a line in an array."""
+"""Each object with its line; objects in an array have no line."""
 
-_LAYOUT = "write one object a line, or one array of objects"
+_LAYOUT = "write one object per line, or one array of objects"
 
 
 def read_header(path: Path) -> tuple[str, ...]:
@@ -23,8 +23,8 @@ def read_header(path: Path) -> tuple[str, ...]:
     return tuple(next(_records(path))[1])
 
 
-def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table:
-    """The wanted keys of all objects; a DataError with the line where one is missing."""
+def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> FileColumns:
+    """The wanted keys of all objects; a DataError with the line if an object lacks one."""
     lines: list[int] = []
     columns: dict[str, list[object]] = {name: [] for name in wanted}
     for place, (line, record) in enumerate(_records(path)):
@@ -38,7 +38,7 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """All objects, whatever they hold, as JSON can be written again: without NaN and halves of surrogate pairs."""
+    """All objects in a form that can be written as JSON again: without NaN and halves of surrogate pairs."""
     return [
         json.loads(mended(json.dumps(record, ensure_ascii=False)), parse_constant=lambda _: None)
         for _, record in _records(path)
@@ -55,7 +55,7 @@ def _records(path: Path) -> Records:
     for line, record in records:
         n_rows += 1
         if not isinstance(record, dict):
-            what = f"is no JSON object but {type(record).__name__}; {_LAYOUT}"
+            what = f"is not a JSON object but {type(record).__name__}; {_LAYOUT}"
             raise DataError(what if line else f"row {n_rows}: {what}", path=path, line=line)
         yield line, record
     if not n_rows:
@@ -66,14 +66,14 @@ def _begins_array(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
             return stream.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-    except OSError:  # told by whoever reads it all
+    except OSError:  # reported when the whole file is read
         return False
 
 
 def _check_layout(path: Path, text: str) -> None:
-    """Raise where all the file is one object that is not a row."""
+    """Raise if the whole file is one object that is not a row."""
     try:
-        whole = json.loads(text)  # of a file with an object a line it reads the first
+        whole = json.loads(text)  # raises "extra data" for a file with one object per line
     except (ValueError, RecursionError):
         return
     parts = list(whole.values()) if isinstance(whole, dict) else []
@@ -85,12 +85,12 @@ def _check_layout(path: Path, text: str) -> None:
         raise DataError(f"{what} with an array of objects in {arrays[0][:80]!r}; write that array alone", path=path)
     if all(isinstance(part, dict | list) for part in parts):
         advice = "with pandas: to_json(…, orient='records', lines=True)"
-        raise DataError(f"{what}, each a whole column; {_LAYOUT} ({advice})", path=path)
+        raise DataError(f"{what}, each key with a whole column; {_LAYOUT} ({advice})", path=path)
     raise DataError(f"{what} over several lines; {_LAYOUT}", path=path)
 
 
 def _of_lines(path: Path, text: str) -> Iterator[tuple[int | None, Any]]:
-    # Not str.splitlines: texts hold U+0085 and U+2028, which it takes for line ends.
+    # Not str.splitlines: it would also split at U+0085 and U+2028, which occur inside texts.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, _parsed(path, line, number)
@@ -107,9 +107,9 @@ def _parsed(path: Path, text: str, line: int | None) -> Any:
     except json.JSONDecodeError as error:
         place = f"{error.msg} at column {error.colno}"
         raise DataError(f"is not JSON ({place}); {_LAYOUT}", path=path, line=line or error.lineno) from error
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, keys given twice, deep nesting
+    except (ValueError, RecursionError) as error:  # numbers with thousands of digits, repeated keys, deep nesting
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)[:200]
-        raise DataError(f"is not JSON that can be read ({reason}); {_LAYOUT}", path=path, line=line) from error
+        raise DataError(f"is not readable JSON ({reason}); {_LAYOUT}", path=path, line=line) from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,5 +117,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:80]!r} is there more than once")
+        raise ValueError(f"the key {twice[:80]!r} occurs more than once")
     return record

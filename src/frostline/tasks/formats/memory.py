@@ -1,28 +1,36 @@
-"""Data that a Python program holds, kept as files: worker processes read by name, and nothing is pickled."""
+"""Data that a Python program holds, written to files: worker processes find it by name, and nothing is pickled.
+
+The files are an internal matter. Messages about such data say "the data (train)", never the name of a file that the
+user has not made.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from frostline.errors import UsageError, one_line
+from frostline.errors import UsageError, listed, one_line
 from frostline.storage import atomic
-from frostline.tasks.formats.columns import listed
+from frostline.tasks.formats import parquet
+from frostline.tasks.formats.sources import Part
 
 _ALLOWED = "a pandas DataFrame, a datasets.Dataset, a DatasetDict, or a dict of train and dev"
 _ROWS = 10_000
-"""Rows hashed at a time: memory for no more than these is taken beside the data."""
+"""rows hashed at a time: only these are converted to Python objects at once"""
+_MARK = ".written-by-frostline"
+"""an empty file that tells a folder written here from a user's own folder"""
 
 
 def write_rows(data: object, folder: Path, name: str) -> Path:
-    """The folder `<digest>/<name>`, below this one, with `train.parquet`, `dev.parquet`, …; made unless it is there.
+    """The folder `<digest>/<name>` below `folder`, with `train.parquet`, `dev.parquet`, …; written if it is new.
 
-    The digest is of the content, so that the same data is found again and other data never takes its place; the name
-    is what a task of that folder is called.
+    The digest is computed from the content, so the same data is found again and other data gets another folder. The
+    last part is the name of the task.
     """
-    from pyarrow import parquet
+    from pyarrow import parquet as arrow_parquet
 
     _check_file_name("name", name)
     tables = {split: _arrow(part, split) for split, part in _splits(data).items()}
@@ -30,12 +38,33 @@ def write_rows(data: object, folder: Path, name: str) -> Path:
     if not kept.is_dir():
         with atomic.new_folder(kept) as unfinished:
             for split, table in tables.items():
-                parquet.write_table(table, unfinished / f"{split}.parquet")
+                arrow_parquet.write_table(table, unfinished / f"{split}.parquet")
+            (unfinished / _MARK).touch()
     return kept
 
 
+def is_written(folder: Path) -> bool:
+    """Whether `write_rows` wrote the folder."""
+    return (folder / _MARK).is_file()
+
+
+def open_rows(folder: Path) -> dict[str, Part]:
+    """The splits that `write_rows` wrote."""
+    return {path.stem: _part(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def _part(path: Path) -> Part:
+    shown = Path(f"the data ({path.stem})")
+    return Part(
+        path=shown,
+        read_header=partial(parquet.read_header, path, shown_as=shown),
+        read=partial(parquet.read, path, shown_as=shown),
+        file=path,
+    )
+
+
 def _splits(data: object) -> dict[str, object]:
-    """The parts by name, in an order that is theirs."""
+    """The parts by name, sorted by name."""
     if not isinstance(data, Mapping):
         return {"train": data}
     if "train" not in data:
@@ -46,7 +75,7 @@ def _splits(data: object) -> dict[str, object]:
 
 def _check_file_name(what: str, name: str) -> str:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise UsageError(f"the {what} {name!r:.80} cannot be that of a file; give a plain word")
+        raise UsageError(f"the {what} {name!r:.80} cannot be the name of a file; give a plain word")
     return name
 
 
@@ -78,7 +107,7 @@ def _digest(tables: Mapping[str, Any]) -> str:
             try:
                 for start in range(0, len(column), _ROWS):
                     digest.update(repr(column.slice(start, _ROWS).to_pylist()).encode("utf-8", "surrogatepass"))
-            except UnicodeDecodeError as error:  # only the values show whether they are sound
+            except UnicodeDecodeError as error:  # broken values show only when they are read
                 message = f"the {split} rows cannot be kept: the column {name!r:.80} holds text that is not UTF-8"
-                raise UsageError(f"{message}; decode it as what it is") from error
+                raise UsageError(f"{message}; decode it with its real encoding") from error
     return digest.hexdigest()

@@ -1,6 +1,6 @@
-"""Parquet, and Arrow tables in general: those of `datasets` are read the same way.
+"""Parquet files, and Arrow tables in general: `datasets` uses them too.
 
-pyarrow is imported inside: it costs a command that reads text files time it does not need.
+pyarrow is imported inside functions, so that commands that read text files do not wait for it.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import DataError, one_line
-from frostline.tasks.formats.columns import Table, check_header, missing_column
+from frostline.tasks.formats.columns import FileColumns, check_header, missing_column
 from frostline.tasks.formats.values import typed_table
 
 
-def read_header(path: Path) -> tuple[str, ...]:
-    """The names of the columns."""
+def read_header(path: Path, *, shown_as: Path | None = None) -> tuple[str, ...]:
+    """The names of the columns; messages call the file `shown_as`, or by its path."""
     with _opened(path) as file:
         names = tuple(str(name) for name in file.schema_arrow.names)
-    check_header(names, path)
+    check_header(names, shown_as or path)
     return names
 
 
-def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> Table:
-    """The wanted columns of the file."""
-    header = read_header(path)
+def read(path: Path, wanted: Sequence[str], *, any_value: bool = False, shown_as: Path | None = None) -> FileColumns:
+    """The wanted columns of the file; messages call it `shown_as`, or by its path."""
+    header = read_header(path, shown_as=shown_as)
     for name in wanted:
         if name not in header:
-            raise DataError(f"has {missing_column(name, header)}", path=path)
+            raise DataError(f"has {missing_column(name, header)}", path=shown_as or path)
     with _opened(path) as file:
-        return from_arrow(path, file.read(columns=list(wanted)).select(list(wanted)), any_value=any_value)
+        table = file.read(columns=list(wanted)).select(list(wanted))
+        return from_arrow(shown_as or path, table, any_value=any_value)
 
 
-def from_arrow(path: Path, table: Any, *, any_value: bool = False) -> Table:
-    """The table's columns as fields; where `datasets` declared a column's classes, by their names."""
+def from_arrow(path: Path, table: Any, *, any_value: bool = False) -> FileColumns:
+    """The table's columns as fields; classes that `datasets` declares for a column appear by their names."""
     columns = {str(name): _values(table.column(name)) for name in table.column_names}
     return typed_table(path, columns, classes=_declared_classes(table.schema.metadata), any_value=any_value)
 
@@ -49,7 +50,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        message = f"is not Parquet that can be read; was it written or copied to the end? ({one_line(error)})"
+        message = f"is not a readable Parquet file; was it written or copied completely? ({one_line(error)})"
         raise DataError(message, path=path) from error
 
 
@@ -59,7 +60,7 @@ def _values(column: Any) -> list[object]:
     kind = column.type
     if pyarrow.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
-    # A moment may lie outside what Python's dates hold.
+    # Arrow knows times that Python's dates cannot hold.
     elif pyarrow.types.is_temporal(kind):
         column = column.cast(pyarrow.string())
     values: list[object] = column.to_pylist()
@@ -67,7 +68,7 @@ def _values(column: Any) -> list[object]:
 
 
 def _declared_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """The class names of columns of the type ClassLabel, as `datasets` writes them into a schema."""
+    """The class names of columns of type ClassLabel, as `datasets` writes them into a schema."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return {
@@ -75,5 +76,5 @@ def _declared_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple
             for name, feature in features.items()
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
         }
-    except (KeyError, TypeError, AttributeError, ValueError):  # of another writer, or of none
+    except (KeyError, TypeError, AttributeError, ValueError):  # written by another program, or without metadata
         return {}

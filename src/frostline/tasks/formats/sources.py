@@ -1,4 +1,4 @@
-"""Where rows are found: the parts of a source, by role, named but not read."""
+"""Where rows are found: the parts of a source by role, opened but not read."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ from typing import final
 
 from frostline.records.keys import fingerprint_of_files, key_of
 from frostline.tasks.formats import files
-from frostline.tasks.formats.columns import Table
+from frostline.tasks.formats.columns import FileColumns
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Rows that have one role."""
+    """Rows with one role: train or dev."""
 
     path: Path
     """what messages call it"""
     read_header: Callable[[], tuple[str, ...]]
-    """the names of its columns"""
-    read: Callable[[Sequence[str]], Table]
-    """the wanted columns"""
-    is_file: bool = True
-    """all of it is the file at the path"""
+    """gives the names of its columns"""
+    read: Callable[[Sequence[str]], FileColumns]
+    """gives the wanted columns"""
+    file: Path | None
+    """the file that holds exactly these rows; None if they are not one file"""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Training rows, dev rows where they are apart, and what is to be told of the two."""
+    """Training rows, separate dev rows if there are any, and what users should know about the choice."""
 
     train: Part
     dev: Part | None
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def part_of_file(path: Path) -> Part:
-    """A file of one's own; a UsageError where it is not there or of a format that is not read."""
+    """A file as a part; a UsageError if it does not exist or has an unknown format."""
     files.check_path(path)
-    return Part(path=path, read_header=partial(files.read_header, path), read=partial(files.read, path))
+    return Part(path=path, read_header=partial(files.read_header, path), read=partial(files.read, path), file=path)
 
 
-def fingerprint(parts: Sequence[tuple[str, Part, Table]]) -> str:
-    """A key of the parts, each with the role it plays: of files their bytes, of anything else what was read of it."""
-    if all(part.is_file for _, part, _ in parts):
-        return fingerprint_of_files((role, part.path) for role, part, _ in parts)
+def fingerprint(parts: Sequence[tuple[str, Part, FileColumns]]) -> str:
+    """A key of the parts with their roles: the bytes of files, and what was read of anything else."""
+    paths = [(role, part.file) for role, part, _ in parts if part.file is not None]
+    if len(paths) == len(parts):
+        return fingerprint_of_files(paths)
     return key_of([[role, _digest(table)] for role, _, table in parts])
 
 
-def _digest(table: Table) -> str:
+def _digest(table: FileColumns) -> str:
     digest = hashlib.sha256(key_of({name: list(names) for name, names in table.classes.items()}).encode())
     for name, fields in table.columns.items():
         for field in (name, *fields):

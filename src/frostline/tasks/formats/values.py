@@ -1,6 +1,6 @@
-"""Values with a type, from JSON, Parquet or memory, as the fields a text file would write.
+"""Typed values from JSON, Parquet or memory, converted to the text that a CSV file would hold.
 
-So that labels and texts mean the same whatever they were kept in: missing is empty, true is `true`, 1.0 is `1`.
+So labels and texts mean the same in every format: a missing value is empty, true is `true`, 1.0 is `1`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from frostline.errors import DataError
-from frostline.tasks.formats.columns import Table, fault_at
+from frostline.kinds.labels import unsupported
+from frostline.tasks.formats.columns import FileColumns, fault_at
 from frostline.tasks.formats.text import MOST_CHARACTERS, too_long
 
 _UNLABELLED = -1
-"""What `datasets` writes for a class that is not known, as in GLUE's test splits."""
+"""What `datasets` writes for an unknown class, as in GLUE's test splits."""
 
 
 def typed_table(
@@ -26,10 +27,15 @@ def typed_table(
     lines: list[int] | None = None,
     classes: Mapping[str, tuple[str, ...]] | None = None,
     any_value: bool = False,
-) -> Table:
-    """A table of typed columns; `classes` names those kept as class numbers, `any_value` takes lists and objects too.
+) -> FileColumns:
+    """The columns as text; a DataError if there are no rows, or a value can be neither a text nor a label.
 
-    A DataError where there is no row, or a value is none that a text or a label can be.
+    Args:
+        path: what messages call the file.
+        columns: the values by column.
+        lines: the line of each row, if the format has lines.
+        classes: class names of the columns that hold class numbers.
+        any_value: allow lists and objects, as JSON text.
     """
     n_rows = len(next(iter(columns.values()), ()))
     if not n_rows:
@@ -44,14 +50,14 @@ def typed_table(
                 )
             except ValueError as error:
                 raise fault_at(path, lines, place, f"column {name!r} {error}") from error
-    return Table(path=path, numbers=list(range(n_rows)), lines=lines, columns=fields, classes=named)
+    return FileColumns(path=path, numbers=list(range(n_rows)), lines=lines, columns=fields, classes=named)
 
 
 def _class_name(value: object, names: Sequence[str], any_value: bool) -> str:
     if value is None or (any_value and value == _UNLABELLED):
         return ""
     if value == _UNLABELLED:
-        raise ValueError("is -1, which is no class but means unlabelled; leave such rows out")
+        raise ValueError("is -1, which means unlabelled; leave such rows out")
     if not isinstance(value, int) or not 0 <= value < len(names):
         raise ValueError(f"is {value!r:.80}; it declares the classes 0 to {len(names) - 1}")
     return names[value]
@@ -72,21 +78,15 @@ def _field(value: object, any_value: bool) -> str:
             return str(value)
     if any_value:
         return mended(json.dumps(value, ensure_ascii=False, default=str))
-    raise ValueError(unsupported(_kind(value)))
-
-
-def unsupported(kind: str) -> str:
-    """What is told of a column that holds more than one value a row."""
-    advice = "join texts into one; of several labels a row (multi-label), make a column and a task each"
-    return f"holds {kind}, which is not supported: a text is one string, a label one value; {advice}"
+    raise ValueError(unsupported(_type_of(value)))
 
 
 def mended(text: str) -> str:
-    """The text with U+FFFD for halves of surrogate pairs, which no file can hold."""
+    """The text with U+FFFD in place of halves of surrogate pairs, which cannot be written to a file."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _kind(value: object) -> str:
+def _type_of(value: object) -> str:
     kinds = (("a list", list | tuple), ("an object", Mapping), ("bytes", bytes))
     return next((name for name, kind in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
 
@@ -98,5 +98,7 @@ def _checked(text: str) -> str:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         broken = text[error.start]
-        raise ValueError(f"holds {broken!r}, half of a surrogate pair, which is no character; mend the text") from error
+        raise ValueError(
+            f"holds {broken!r}, half of a surrogate pair, which is not a character; correct the text"
+        ) from error
     return text

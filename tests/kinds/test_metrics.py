@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from frostline.errors import UsageError
+from frostline.kinds import CLASSIFICATION, KINDS, REGRESSION, Kind, Metric, metrics_for
 from frostline.kinds.metrics import (
-    METRICS,
-    Metric,
     accuracy,
-    chance,
-    evaluate,
     f1,
     macro_f1,
     mcc,
-    names_for,
     pearson,
     r2,
     rmse,
@@ -30,9 +27,24 @@ from frostline.kinds.metrics import (
     spearman,
     spelled,
 )
+from frostline.kinds.regression import values_of
+
+METRICS = metrics_for(None)
 
 Array = NDArray[Any]
 Pair = tuple[Array, Array]
+
+
+def _kind(metric: str) -> Kind:
+    return next((kind for kind in KINDS.values() if metric in kind.metrics), REGRESSION)
+
+
+def evaluate(metric: str, labels: Array, outputs: Array) -> float:
+    return _kind(metric).score(metric, labels, outputs)
+
+
+def chance(metric: str, labels: Array) -> float:
+    return _kind(metric).chance(metric, labels)
 
 
 def _class_pairs(n_classes: int) -> st.SearchStrategy[Pair]:
@@ -278,16 +290,16 @@ def test_a_new_metric_is_one_entry() -> None:
         apart = labels.var() + predicted.var() + (labels.mean() - predicted.mean()) ** 2
         return float(2 * np.cov(labels, predicted, bias=True)[0, 1] / apart)
 
-    metric = Metric(kind="regression", of=concordance, answers=METRICS["pearson"].answers)
+    kind = dataclasses.replace(REGRESSION, metrics={"concordance": Metric(of=concordance, answers=values_of)})
     labels = np.array([0.0, 1.0, 5.0])
-    assert metric.chance(labels) == 0.0
-    assert metric.score(labels, labels[:, None]) == pytest.approx(1.0)
+    assert kind.chance("concordance", labels) == 0.0
+    assert kind.score("concordance", labels, labels[:, None]) == pytest.approx(1.0)
 
 
 def test_what_own_data_is_measured_by_the_score_first() -> None:
-    assert names_for("classification", 2) == ("accuracy", "f1", "macro_f1", "mcc", "roc_auc")
-    assert names_for("classification", 3) == ("accuracy", "macro_f1", "mcc")
-    assert names_for("regression", None) == ("pearson", "spearman", "r2", "rmse")
+    assert CLASSIFICATION.metric_names(2) == ("accuracy", "f1", "macro_f1", "mcc", "roc_auc")
+    assert CLASSIFICATION.metric_names(3) == ("accuracy", "macro_f1", "mcc")
+    assert REGRESSION.metric_names(None) == ("pearson", "spearman", "r2", "rmse")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +319,7 @@ def test_what_own_data_is_measured_by_the_score_first() -> None:
     ],
 )
 def test_a_metric_however_written(given_name: str, name: str) -> None:
-    assert spelled(given_name) == name
+    assert spelled(given_name, METRICS) == name
 
 
 @pytest.mark.parametrize(
@@ -329,16 +341,17 @@ def test_an_unknown_score_is_answered_by_the_known_ones_and_what_was_meant(given
 
 
 def test_only_what_is_measured_can_be_the_score() -> None:
-    assert score_faults(None, ["accuracy"]) == score_faults("accuracy", ["accuracy"]) == []
-    assert score_faults("auc", ["accuracy", "mcc"]) == ["unknown metric 'auc'; known: accuracy, mcc."]
+    measured = {name: METRICS[name] for name in ("accuracy", "mcc")}
+    assert score_faults(None, measured) == score_faults("accuracy", measured) == []
+    assert score_faults("auc", measured) == ["unknown metric 'auc'; known: accuracy, mcc."]
 
 
 def test_rmse_is_never_the_score_and_r2_is_named_instead() -> None:
-    for measured in (METRICS, names_for("regression", None)):
+    for measured in (METRICS, REGRESSION.metrics):
         (fault,) = score_faults("rmse", measured)
         assert "lower is better; use r2" in fault
-    assert score_faults("r2", names_for("regression", None)) == []
-    assert score_faults("rmse", ["accuracy"]) == ["unknown metric 'rmse'; known: accuracy."]
+    assert score_faults("r2", REGRESSION.metrics) == []
+    assert score_faults("rmse", {"accuracy": METRICS["accuracy"]}) == ["unknown metric 'rmse'; known: accuracy."]
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.of_tables is not None])
