@@ -6,7 +6,6 @@ import sys
 from importlib import metadata
 from typing import Annotated
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -17,7 +16,7 @@ _ORDER = ("demo", "find", "curve", "compare", "train", "predict", "report")
 class _MainFirst(TyperGroup):
     """Lists the main commands first."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: typer.Context) -> list[str]:
         """Names in the order of the help."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))

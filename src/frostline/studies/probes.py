@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 from frostline.analysis import ProbePoint, probe_points
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.results import RunResult
 from frostline.records.serial import Record
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter, TableChapter
@@ -88,8 +89,9 @@ def probe_specs(spec: RunSpec, seeds: Sequence[int], *, is_cached: bool) -> list
 
 def stored_probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[ProbePoint, ...]:
     """What a store has of the fits beside a run, whether their states were cached or not."""
-    found = [
+    found: list[list[RunResult]] = [
         [result for one in probe_specs(spec, seeds, is_cached=is_cached) if (result := store.get(one.key)) is not None]
         for is_cached in (True, False)
     ]
-    return probe_points(max(found, key=lambda results: len(results)))
+    cached, computed = found
+    return probe_points(cached if len(cached) >= len(computed) else computed)

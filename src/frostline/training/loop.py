@@ -23,10 +23,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
-from frostline.kinds import Kind, imported
+from frostline.kinds import Kind, Labels, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
-from frostline.tasks import Labels
 from frostline.training.batches import Batch, training_batches
 from frostline.training.forward import Forward, predict
 from frostline.training.prefix import Split

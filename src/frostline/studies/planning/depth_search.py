@@ -55,7 +55,8 @@ def finished_line_search(store: Store, race: Race, resolved: ResolvedRequest) ->
     """The longest line search in the store that can choose the rate; none after a race, whose choice stands."""
     if not race.specs or race.is_in(store):
         return ()
-    return tuple(max(finished_line_searches(store, resolved), key=lambda specs: len(specs), default=[]))
+    by_length = sorted(finished_line_searches(store, resolved), key=lambda specs: -len(specs))
+    return tuple(by_length[0]) if by_length else ()
 
 
 def chosen_rate(resolved: ResolvedSearch, results: Results) -> tuple[float | None, list[Wanted]]:

@@ -17,6 +17,7 @@ import torch
 
 from frostline import tasks
 from frostline.errors import UsageError
+from frostline.kinds import kind_of
 from frostline.model.added.readers import POOLINGS
 from frostline.model.load import Pretrained, describe, load_model, unknown_share
 from frostline.model.stack import Stack
@@ -126,10 +127,11 @@ class Resolver:
 
     def stack(self, resolved: ResolvedRequest) -> Stack:
         """The model with the head that the task wants, to plan on; nobody trains it."""
-        base, names = resolved.base, self.inputs(resolved).data.label_names
-        key = (base.model, names)
+        base, data = resolved.base, self.inputs(resolved).data
+        key = (base.model, data.task.kind, data.label_names)
         if key not in self._stacks:
-            self._stacks[key] = Stack(load_model(base.model, head_seed=0, label_names=names, pad_token_id=None))
+            head = kind_of(base.task).head(data.label_names)
+            self._stacks[key] = Stack(load_model(base.model, head_seed=0, head=head, pad_token_id=None))
         return self._stacks[key]
 
     def plan(self, resolved: ResolvedRequest, strategy: Strategy) -> Plan:
