@@ -86,6 +86,11 @@ class Comparison(Record):
     warnings: tuple[str, ...]
     """what the reader should know about data, model and statistics"""
 
+    @property
+    def n_crashed(self) -> int:
+        """Runs that raised an error or died in this call."""
+        return self.runs.crashed
+
     def strategy(self, name: str) -> StrategyPoint | None:
         """The strategy with this name; None if there is none."""
         return next((point for point in self.strategies if point.name == name), None)

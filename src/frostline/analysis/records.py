@@ -229,6 +229,11 @@ class Curve(Record):
         """The search that made this curve; None if all depths were asked for."""
         return None
 
+    @property
+    def n_crashed(self) -> int:
+        """Runs that raised an error or died in this call."""
+        return self.runs.crashed
+
     def operating_point(self, keep: float, scale: Scale | None = None) -> OperatingPoint:
         """The operating point for a share; by default on the scale of the request."""
         if scale is not None:

@@ -72,5 +72,5 @@ def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_ru
     else:
         print_chapters(console(), result.chapters)
         if settings.get("save"):
-            say(f"The model is in {settings['save']}: {result.saved_words}")
+            say(f"Saved in {settings['save']}: {result.answer_words}, at learning rate {result.learning_rate:g}")
     end(result.n_crashed)

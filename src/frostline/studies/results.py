@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from frostline.analysis import Comparison, Curve, Finding, Sizes
+from frostline.records.depth import depth_words
 from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
 from frostline.report.comparison_chapter import ComparisonChapter
@@ -53,6 +54,11 @@ class CurveResult(Curve, Reportable):
 @final
 class FindResult(Finding, Reportable):
     """A finished search."""
+
+    @property
+    def answer_words(self) -> str:
+        """What trains in the model of the answer."""
+        return depth_words(self.answer.n_frozen)
 
     def _chapter(self) -> Chapter:
         return CurveChapter(curve=self)
