@@ -20,9 +20,9 @@ from rich.console import Console
 
 from frostline.analysis import Curve, Point
 from frostline.report import numbers
-from frostline.report.wording import curve_words
 from frostline.report.charts.curve import write_svg
 from frostline.report.terminal import print_curve
+from frostline.report.wording import curve_words
 
 ROOT = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1200, 1000

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frostline.report.chapters import AnyChapter
 
 from browser import chromium, requests, set_width
 from frostline.analysis import VIEWS
-from frostline.report.chapters import AnyChapter
 from frostline.report.formats.html import page
 
 from .chapters import make_chapter

@@ -21,6 +21,7 @@ from frostline.execution.executor import Executor, Outcome, cached_strategies
 from frostline.execution.local import LocalProcesses
 from frostline.execution.trackers import Tracking
 from frostline.model.load import count_trained
+from frostline.records.depth import FULL, Depth
 from frostline.records.requests import CurveSpec
 from frostline.records.results import Crash, EpochRecord, Leg, Paused, RunResult
 from frostline.records.specs import RunSpec
@@ -31,7 +32,6 @@ from frostline.storage import atomic
 from frostline.storage.runs import Store
 from frostline.strategies import Full, Strategy
 from frostline.studies.protocols import (
-    Depth,
     Name,
     Programme,
     best_rate,
@@ -352,7 +352,7 @@ def _at_leading_rate(runs: Programme[Depth], searched: Collection[RunResult]) ->
     """
     if not searched or runs.settled.asked.protocol != "paper":
         return []
-    return runs.replicates({None: best_rate(searched)})[None]
+    return runs.replicates({FULL: best_rate(searched)})[FULL]
 
 
 def plan_lines(opened: Opened) -> list[str]:
@@ -364,7 +364,7 @@ def plan_lines(opened: Opened) -> list[str]:
         f"{spec.task.name}: {len(data.train):,} training rows, {len(data.dev):,} dev rows, score: {spec.task.metric}",
     ]
     for depth, trained in counts.items():
-        lines.append(f"{name_of(depth)}: trains {trained:,} ({trained / counts[None]:.1%})")
+        lines.append(f"{name_of(FULL if depth is None else depth)}: trains {trained:,} ({trained / counts[None]:.1%})")
     cached = (
         f"kept, about {opened.prefix_bytes / 1e6:.0f} MB a depth" if resolved.is_cached else "computed in every step"
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from frostline import stats
 from frostline.analysis import Answer, Curve, Finding, Replicates, TriedRate, build_curve, dev_variance
+from frostline.analysis.points import trained_above
 from frostline.errors import UsageError
 from frostline.execution.executor import cached_strategies
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, finished_searches, make_executor, plan_lines
@@ -292,9 +293,7 @@ def _answer(curve: Curve, asked: CurveSpec, goal: Goal, decision: Decision) -> A
         keep=asked.keep[0],
         scale=asked.scale,
         n_frozen=decision.n_frozen,
-        trained_layers=None
-        if means_nothing
-        else curve.n_layers - (0 if decision.n_frozen is FULL else decision.n_frozen),
+        trained_layers=None if means_nothing else trained_above(decision.n_frozen, curve.n_layers),
         confidence=goal.confidence,
         decision="decided" if decision.is_decided else "open",
         stopped_because=decision.because,

@@ -183,9 +183,11 @@ def _replicates(groups: Mapping[Name, list[RunSpec]], found: Mapping[str, RunRes
 
 def tried_rates(resolved: ResolvedCurve, found: Mapping[str, RunResult]) -> list[TriedRate]:
     """What was tried for the full model."""
+    searches = of_curve(resolved).searches()
+    # One search for all depths (protocol paper) has the key None.
     return [
         TriedRate(learning_rate=spec.learning_rate, score=found[spec.key].score if spec.key in found else None)
-        for spec in of_curve(resolved).searches().get(None, [])
+        for spec in searches.get(None) or searches.get(FULL, [])
     ]
 
 
