@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.records.depth import FULL, Depth
 from frostline.records.plans import Plan
 from frostline.records.requests import StudyRequest
-from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
+from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, Scale, TaskSpec
 
@@ -19,18 +20,18 @@ COST = CurveCost(wall_seconds=1.0, prefix_seconds=0.25, train_seconds=0.5, cache
 COUNTS = RunCounts(done=1, reused=0, crashed=0)
 
 
-def make_spec(n_frozen: int | None, seed: int, *, learning_rate: float = 2e-5) -> RunSpec:
-    """The spec of one replicate; `n_frozen` None is the full model."""
+def make_spec(n_frozen: Depth, seed: int, *, learning_rate: float = 2e-5) -> RunSpec:
+    """The spec of one replicate; `n_frozen` may be FULL."""
     return RunSpec(
         model="toy-model",
         model_fingerprint="m",
         task=TASK,
         data_fingerprint="d",
-        strategy="full" if n_frozen is None else f"freeze:{n_frozen}",
+        strategy="full" if n_frozen is FULL else f"freeze:{n_frozen}",
         learning_rate=learning_rate,
         epochs=1,
         seed=seed,
-        is_cached=n_frozen is not None,
+        is_cached=n_frozen is not FULL,
     )
 
 
@@ -47,7 +48,7 @@ def make_predictions(score: float, *, n_dev: int = 200, seed: int = 0) -> Predic
 
 
 def make_result(
-    n_frozen: int | None,
+    n_frozen: Depth,
     seed: int,
     score: float,
     *,
@@ -57,12 +58,13 @@ def make_result(
     spec: RunSpec | None = None,
 ) -> RunResult:
     """A finished run of a model of four layers with that score."""
+    cut = None if n_frozen is FULL else n_frozen
     metrics = {"accuracy": score, "f1": score / 2}
     epoch = EpochRecord(epoch=1, train_loss=0.5 + seed, metrics=metrics, learning_rate=0.0, n_steps=3, seconds=1.0)
-    trained = 100 - 10 * (0 if n_frozen is None else n_frozen + 1)
+    trained = 100 - 10 * (0 if n_frozen is FULL else n_frozen + 1)
     return RunResult(
         spec=spec or make_spec(n_frozen, seed),
-        plan=Plan.one_phase(n_frozen=n_frozen, cached_layers=n_frozen, trained=("head.weight",)),
+        plan=Plan.one_phase(n_frozen=cut, cached_layers=cut, trained=("head.weight",)),
         epochs=(epoch,),
         score=score,
         metrics=metrics,
@@ -81,12 +83,12 @@ def make_result(
             trained_parameters=trained,
             total_parameters=100,
         ),
-        warnings=warnings,
+        warnings=notices,
         environment=Environment(versions={}, hardware={}, command=(), at="2025-01-01T00:00:00Z"),
     )
 
 
-def make_replicates(n_frozen: int | None, scores: Sequence[float | None], *, chance: float = 0.5) -> Replicates:
+def make_replicates(n_frozen: Depth, scores: Sequence[float | None], *, chance: float = 0.5) -> Replicates:
     """Replicates of seeds 0, 1, …, one a score; None is a run that crashed."""
     results = [
         make_result(n_frozen, seed, score, chance=chance) for seed, score in enumerate(scores) if score is not None
@@ -107,7 +109,7 @@ def make_curve(
     """The curve of made-up scores by depth; None is a run that crashed."""
     return build_curve(
         request=StudyRequest(model="toy-model", task=TASK, keep=tuple(keep), scale=scale),
-        full=make_replicates(None, full, chance=chance),
+        full=make_replicates(FULL, full, chance=chance),
         depths={depth: make_replicates(depth, scores, chance=chance) for depth, scores in depths.items()},
         line_search=line_search,
         cost=COST,

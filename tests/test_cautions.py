@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, Replicates, TriedRate, build_curve
+from frostline.records.depth import FULL
 from frostline.records.requests import StudyRequest
 from frostline.records.specs import Scale
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
@@ -38,7 +39,7 @@ def test_a_null_scale_has_its_reason(full: list[float], chance: float, wanted: l
 
 
 def _curve_on(n_dev: int, score: float, *, keep: tuple[float, ...] = (0.9,), scale: Scale = "ratio") -> Curve:
-    results = [make_result(None, seed, score, n_dev=n_dev) for seed in range(3)]
+    results = [make_result(FULL, seed, score, n_dev=n_dev) for seed in range(3)]
     return build_curve(
         request=StudyRequest(model="toy-model", task=TASK, keep=keep, scale=scale),
         full=Replicates(specs=[result.spec for result in results], results=results),
@@ -129,7 +130,7 @@ def test_a_rate_selected_on_dev_is_said_when_it_was_searched() -> None:
 def test_a_rate_selected_apart_from_dev_is_not_said_to_be_optimistic() -> None:
     curve = build_curve(
         request=StudyRequest(model="toy-model", task=TASK, protocol="tuned"),
-        full=make_replicates(None, GOOD),
+        full=make_replicates(FULL, GOOD),
         depths={},
         line_search=[TriedRate(learning_rate=2e-5, score=0.8)],
         cost=COST,
@@ -138,11 +139,11 @@ def test_a_rate_selected_apart_from_dev_is_not_said_to_be_optimistic() -> None:
     assert _lines(curve, "selected") == []
 
 
-def test_warnings_of_runs_come_once_and_extra_warnings_last() -> None:
-    results = [make_result(None, seed, 0.8, warnings=("3 rows are empty",)) for seed in range(3)]
+def test_notices_of_runs_come_once_and_extra_warnings_last() -> None:
+    results = [make_result(FULL, seed, 0.8, notices=("3 rows are empty",)) for seed in range(3)]
     curve = build_curve(
         request=StudyRequest(model="toy-model", task=TASK),
-        full=Replicates(specs=[make_spec(None, seed) for seed in range(3)], results=results),
+        full=Replicates(specs=[make_spec(FULL, seed) for seed in range(3)], results=results),
         depths={},
         line_search=(),
         cost=COST,

@@ -17,8 +17,9 @@ from frostline.studies.stored import chapters
 
 import frostline as public
 from commands import Finished, Toy, check_one_line, curve_numbers, frostline, numbers, run_files, runs_in, start
-from frostline.analysis import ComparisonChapter
 from frostline.cli import main
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
 from frostline.testing.models import make_model
 
@@ -127,7 +128,7 @@ def test_a_curve_in_the_same_folder_finds_runs_and_probes(done: Finished, toy: T
     found = frostline("curve", *task, *settings, out=done.out)
     assert found.code == 0, found.stderr
     assert found.json["runs"]["done"] == 0, "full and freeze:2 were compared already"
-    told = [chapter for chapter in chapters(done.out) if not isinstance(chapter, ComparisonChapter)]
+    told = [chapter for chapter in chapters(done.out) if isinstance(chapter, CurveChapter)]
     assert [probe.depth for probe in told[0].probes] == [0, 1, 2, 3]
     assert len(Store(done.out).comparisons()) == 1
 

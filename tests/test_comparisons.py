@@ -9,6 +9,7 @@ import pytest
 
 from frostline.analysis import Comparison, Replicates, TriedFor, build_comparison, is_on_front
 from frostline.errors import FrostlineError
+from frostline.records.depth import FULL
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Probe, RunResult
 from frostline.records.specs import Protocol
@@ -20,11 +21,11 @@ SECONDS = {"full": 10.0, "freeze:2": 4.0, "lora:8": 8.0, "features": 1.0}
 
 def make_group(name: str, scores: tuple[float | None, ...], **changes: Any) -> Replicates:
     """The replicates of a strategy; a score that is None is a run that crashed."""
-    specs = [make_spec(None, seed).replace(strategy=name, **changes) for seed in range(len(scores))]
+    specs = [make_spec(FULL, seed).replace(strategy=name, **changes) for seed in range(len(scores))]
     results = []
     for spec, score in zip(specs, scores, strict=True):
         if score is not None:
-            result = make_result(None, spec.seed, score, spec=spec)
+            result = make_result(FULL, spec.seed, score, spec=spec)
             cost = result.cost.replace(seconds=SECONDS.get(name, 5.0))
             results.append(result.replace(cost=cost))
     return Replicates(specs=specs, results=results)

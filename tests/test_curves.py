@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
-from frostline.kinds import KINDS
+from frostline.kinds import metrics
+from frostline.records.depth import FULL
 from frostline.records.keys import canonical_json
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Predictions
@@ -24,7 +25,7 @@ from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_resu
 
 Array = NDArray[Any]
 
-FULL = [0.80, 0.82, 0.78, 0.81, 0.79]
+WHOLE = [0.80, 0.82, 0.78, 0.81, 0.79]
 HALF = [0.79, 0.80, 0.79, 0.81, 0.76]
 HEAD = [0.60, 0.62, 0.61, 0.50, 0.45]
 
@@ -35,7 +36,7 @@ def _build(full: Replicates, depths: dict[int, Replicates], protocol: Protocol =
 
 
 def test_a_point_by_its_definitions() -> None:
-    curve = make_curve(FULL, {4: HEAD, 2: HALF})
+    curve = make_curve(WHOLE, {4: HEAD, 2: HALF})
     assert [point.n_frozen for point in curve.points] == [2, 4]
     point = curve.points[0]
     assert point.trained_layers == 2
@@ -54,14 +55,14 @@ def test_a_point_by_its_definitions() -> None:
 
 
 def test_a_point_against_the_full_model() -> None:
-    point = make_curve(FULL, {2: HALF}).points[0]
-    differences = np.array(HALF) - np.array(FULL)
+    point = make_curve(WHOLE, {2: HALF}).points[0]
+    differences = np.array(HALF) - np.array(WHOLE)
     assert point.difference == pytest.approx(differences.mean())
     wanted = scipy.stats.t.interval(0.95, 4, loc=differences.mean(), scale=scipy.stats.sem(differences))
     assert point.difference_ci == pytest.approx(wanted, abs=1e-12)
-    assert point.ratio == pytest.approx(np.mean(HALF) / np.mean(FULL))
-    assert point.ratio_ci == stats.ratio_interval(HALF, FULL)
-    assert point.ratio_above_chance == pytest.approx((np.mean(HALF) - 0.5) / (np.mean(FULL) - 0.5))
+    assert point.ratio == pytest.approx(np.mean(HALF) / np.mean(WHOLE))
+    assert point.ratio_ci == stats.ratio_interval(HALF, WHOLE)
+    assert point.ratio_above_chance == pytest.approx((np.mean(HALF) - 0.5) / (np.mean(WHOLE) - 0.5))
 
 
 def test_the_ratio_is_of_the_means_not_the_mean_of_ratios() -> None:
@@ -71,43 +72,43 @@ def test_the_ratio_is_of_the_means_not_the_mean_of_ratios() -> None:
 
 
 def test_the_full_model_against_itself() -> None:
-    full = make_curve(FULL, {}).full
-    assert (full.n_frozen, full.trained_layers) == (None, 4)
+    full = make_curve(WHOLE, {}).full
+    assert (full.n_frozen, full.trained_layers) == (FULL, 4)
     assert (full.difference, full.difference_ci) == (0.0, (0.0, 0.0))
     assert (full.ratio, full.ratio_ci, full.ratio_above_chance) == (1.0, (1.0, 1.0), 1.0)
-    two = make_curve(FULL[:2], {}).full
+    two = make_curve(WHOLE[:2], {}).full
     assert (two.ratio, two.ratio_ci, two.difference_ci, two.ci, two.ci_dev) == (1.0, None, None, None, None)
 
 
 def test_failed_runs_are_those_at_or_below_chance() -> None:
-    point = make_curve(FULL, {4: HEAD}).points[0]
+    point = make_curve(WHOLE, {4: HEAD}).points[0]
     assert point.n_failed == 2
     assert point.mean == pytest.approx(np.mean(HEAD))
     assert point.mean_without_failed == pytest.approx(0.61)
-    none_left = make_curve(FULL, {4: [0.5, 0.4, 0.1 + 0.4]}).points[0]
+    none_left = make_curve(WHOLE, {4: [0.5, 0.4, 0.1 + 0.4]}).points[0]
     assert (none_left.n_failed, none_left.mean_without_failed) == (3, None)
 
 
 def test_crashed_runs_are_absent_and_pairs_are_of_seeds_both_have() -> None:
-    curve = make_curve([None, *FULL[1:]], {2: [*HALF[:4], None]})
+    curve = make_curve([None, *WHOLE[1:]], {2: [*HALF[:4], None]})
     point = curve.points[0]
     assert point.seeds == (0, 1, 2, 3)
     assert point.scores == tuple(HALF[:4])
     assert point.mean == pytest.approx(np.mean(HALF[:4]))
-    assert point.difference == pytest.approx(np.mean(np.array(HALF[1:4]) - np.array(FULL[1:4])))
-    assert point.ratio == pytest.approx(np.mean(HALF[:4]) / np.mean(FULL[1:]))
+    assert point.difference == pytest.approx(np.mean(np.array(HALF[1:4]) - np.array(WHOLE[1:4])))
+    assert point.ratio == pytest.approx(np.mean(HALF[:4]) / np.mean(WHOLE[1:]))
     assert point.n_failed == 0
 
 
 def test_results_may_come_in_any_order() -> None:
     group = make_replicates(2, HALF)
     shuffled = Replicates(specs=group.specs, results=group.results[::-1])
-    full = make_replicates(None, FULL)
+    full = make_replicates(FULL, WHOLE)
     assert _build(full, {2: group}) == _build(full, {2: shuffled})
 
 
 def test_a_depth_where_every_run_crashed_is_no_operating_point() -> None:
-    curve = make_curve(FULL, {2: HALF, 4: [None] * 5}, keep=(0.1,))
+    curve = make_curve(WHOLE, {2: HALF, 4: [None] * 5}, keep=(0.1,))
     point = curve.points[1]
     assert (point.mean, point.std, point.ci, point.ci_dev, point.ratio, point.difference) == (None,) * 6
     assert (point.seeds, point.scores, point.other_metrics, point.n_failed) == ((), (), {}, 0)
@@ -125,7 +126,7 @@ def test_a_full_model_where_every_run_crashed_leaves_everything_relative_out() -
     relative = (point.difference, point.difference_ci, point.ratio, point.ratio_ci, point.ratio_above_chance)
     assert relative == (None,) * 5
     for found in curve.operating_points:
-        assert (found.n_frozen, found.trained_layers, found.distribution) == (None, None, ())
+        assert (found.n_frozen, found.trained_layers, found.distribution) == (FULL, None, ())
 
 
 def test_nothing_finished_is_an_error() -> None:
@@ -174,15 +175,15 @@ def test_a_scale_without_meaning_is_null(full: list[float], chance: float, null_
     assert (point.ratio_above_chance is None) == ("ratio_above_chance" in null_scales)
     for found in curve.operating_points:
         if found.scale in null_scales:
-            assert (found.n_frozen, found.trained_layers, found.distribution) == (None, None, ())
+            assert (found.n_frozen, found.trained_layers, found.distribution) == (FULL, None, ())
         else:
             assert found.trained_layers is not None
             assert found.distribution != ()
 
 
 def test_the_distribution_is_over_seeds_that_finished_everywhere() -> None:
-    complete = make_curve(FULL[:3], {2: [0.9, 0.5, 0.5]}, keep=(0.9,))
-    with_holes = make_curve([*FULL[:3], 0.1], {2: [0.9, 0.5, 0.5, None]}, keep=(0.9,))
+    complete = make_curve(WHOLE[:3], {2: [0.9, 0.5, 0.5]}, keep=(0.9,))
+    with_holes = make_curve([*WHOLE[:3], 0.1], {2: [0.9, 0.5, 0.5, None]}, keep=(0.9,))
     assert len(complete.operating_point(0.9).distribution) == 2
     assert with_holes.operating_point(0.9).distribution == complete.operating_point(0.9).distribution
 
@@ -206,7 +207,7 @@ def test_a_ratio_whose_pairs_are_not_above_zero_has_no_interval() -> None:
 
 def test_ci_dev_is_wider_than_ci_and_narrows_with_rows() -> None:
     def width(n_dev: int) -> float:
-        results = [make_result(None, seed, score, n_dev=n_dev) for seed, score in enumerate(FULL)]
+        results = [make_result(FULL, seed, score, n_dev=n_dev) for seed, score in enumerate(WHOLE)]
         full = _build(Replicates(specs=[result.spec for result in results], results=results), {}).full
         assert full.ci is not None
         assert full.ci_dev is not None
@@ -218,8 +219,8 @@ def test_ci_dev_is_wider_than_ci_and_narrows_with_rows() -> None:
 
 def test_ci_dev_of_one_answer_given_by_all_seeds_is_the_binomial_interval() -> None:
     # Every seed makes the same mistakes, so the rows alone are uncertain: √(0.75 × 0.25 / 400).
-    right = make_result(None, 0, 0.75, n_dev=400)
-    results = [right.replace(spec=make_spec(None, seed)) for seed in range(3)]
+    right = make_result(FULL, 0, 0.75, n_dev=400)
+    results = [right.replace(spec=make_spec(FULL, seed)) for seed in range(3)]
     low, high = _build(Replicates(specs=[result.spec for result in results], results=results), {}).full.ci_dev or (0, 0)
     assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(0.75 * 0.25 / 400), rel=0.15)
     assert (high + low) / 2 == pytest.approx(0.75)
@@ -227,15 +228,14 @@ def test_ci_dev_of_one_answer_given_by_all_seeds_is_the_binomial_interval() -> N
 
 def _scored(metric: str, labels: Array, outputs: Sequence[Array], others: Sequence[str] = ()) -> Curve:
     """The curve of a full model alone, one run for each array of outputs, scored as a run scores them."""
-    kind = next(kind for kind in KINDS.values() if metric in kind.metrics)
     results = []
     for seed, said in enumerate(outputs):
-        spec = make_spec(None, seed).replace(task=TASK.replace(kind=kind.name, metric=metric))
-        result = make_result(None, seed, kind.score(metric, labels, said), n_dev=len(labels), spec=spec)
+        spec = make_spec(FULL, seed).replace(task=TASK.replace(metric=metric))
+        result = make_result(FULL, seed, metrics.evaluate(metric, labels, said), n_dev=len(labels), spec=spec)
         rows = StoredArray.of(np.arange(len(labels)))
         predictions = Predictions(rows=rows, labels=StoredArray.of(labels), outputs=StoredArray.of(said))
-        measured = {name: kind.score(name, labels, said) for name in (metric, *others)}
-        chance = kind.chance(metric, labels)
+        measured = {name: metrics.evaluate(name, labels, said) for name in (metric, *others)}
+        chance = metrics.chance(metric, labels)
         results.append(result.replace(predictions=predictions, chance=chance, metrics=measured))
     return _build(Replicates(specs=[result.spec for result in results], results=results), {})
 
@@ -278,7 +278,7 @@ def test_an_r2_below_zero_leaves_both_scales_null() -> None:
     assert curve.full.mean is not None
     assert curve.full.mean < 0
     assert (curve.full.ratio, curve.full.ratio_above_chance, curve.full.n_failed) == (None, None, 3)
-    assert {(found.n_frozen, found.trained_layers) for found in curve.operating_points} == {(None, None)}
+    assert {(found.n_frozen, found.trained_layers) for found in curve.operating_points} == {(FULL, None)}
     assert curve.full.other_metrics["rmse"].mean > 5
     canonical_json(curve.to_json())
     good = _scored("r2", labels, [(labels[:, None] + 0.1 * seed).astype(np.float32) for seed in range(3)])
@@ -291,7 +291,7 @@ def test_the_same_runs_give_the_same_record() -> None:
 
 
 def test_another_depth_does_not_move_a_points_numbers() -> None:
-    assert make_curve(FULL, {2: HALF}).points[0] == make_curve(FULL, {1: HEAD, 2: HALF}).points[1]
+    assert make_curve(WHOLE, {2: HALF}).points[0] == make_curve(WHOLE, {1: HEAD, 2: HALF}).points[1]
 
 
 def test_a_mean_never_mixes_specs() -> None:
@@ -299,7 +299,7 @@ def test_a_mean_never_mixes_specs() -> None:
     other_spec = make_spec(2, 9, learning_rate=5e-5)
     other = make_result(2, 9, 0.7, spec=other_spec)
     mixed = Replicates(specs=[*good.specs, other_spec], results=[*good.results, other])
-    full = make_replicates(None, FULL)
+    full = make_replicates(FULL, WHOLE)
     with pytest.raises(FrostlineError, match="n_frozen 2 differ in more than the seed"):
         _build(full, {2: mixed})
     with pytest.raises(FrostlineError, match="not asked for"):
@@ -311,8 +311,8 @@ def test_a_mean_never_mixes_specs() -> None:
 
 
 def test_the_line_search_never_enters_a_mean() -> None:
-    specs = [make_spec(None, seed).replace(role="line_search") for seed in range(3)]
-    results = [make_result(None, seed, 0.8, spec=spec) for seed, spec in enumerate(specs)]
+    specs = [make_spec(FULL, seed).replace(role="line_search") for seed in range(3)]
+    results = [make_result(FULL, seed, 0.8, spec=spec) for seed, spec in enumerate(specs)]
     with pytest.raises(FrostlineError, match="line search"):
         _build(Replicates(specs=specs, results=results), {})
 
@@ -320,14 +320,14 @@ def test_the_line_search_never_enters_a_mean() -> None:
 def test_a_result_of_another_depth_is_refused() -> None:
     result = make_result(3, 0, 0.8, spec=make_spec(2, 0))
     with pytest.raises(FrostlineError, match="another depth"):
-        _build(make_replicates(None, FULL), {2: Replicates(specs=[result.spec], results=[result])})
+        _build(make_replicates(FULL, WHOLE), {2: Replicates(specs=[result.spec], results=[result])})
 
 
 def test_depths_with_other_rates_are_compared_when_tuned_only() -> None:
     specs = [make_spec(2, seed, learning_rate=1e-3) for seed in range(3)]
     results = [make_result(2, spec.seed, 0.8, spec=spec) for spec in specs]
     depths = {2: Replicates(specs=specs, results=results)}
-    full = make_replicates(None, FULL)
+    full = make_replicates(FULL, WHOLE)
     curve = _build(full, depths, protocol="tuned")
     assert (curve.learning_rate, curve.points[0].learning_rate) == (2e-5, 1e-3)
     with pytest.raises(FrostlineError, match="more than what trains"):
@@ -338,7 +338,7 @@ def test_runs_on_other_dev_rows_are_refused() -> None:
     results = [make_result(2, 0, 0.8, n_dev=20), make_result(2, 1, 0.8, n_dev=40)]
     group = Replicates(specs=[result.spec for result in results], results=results)
     with pytest.raises(FrostlineError, match="same dev rows"):
-        _build(make_replicates(None, FULL), {2: group})
+        _build(make_replicates(FULL, WHOLE), {2: group})
 
 
 _SCORES = st.one_of(st.none(), st.sampled_from([-1.0, -0.1, 0.0, 0.1, 0.5, 1.0]), st.floats(-1.0, 1.0))

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from frostline import stats
+from frostline.records.depth import FULL, Depth, with_full
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision, Question, Run, Standing
 
 DEPTHS = (3, 4, 5, 6)
-COSTS = {None: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
+COSTS = {FULL: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
 
 
 def ask(**changes: object) -> Question:
@@ -25,11 +26,11 @@ def ask(**changes: object) -> Question:
 
 
 def searched(
-    question: Question, means: dict[int | None, float], *, deviation: float = 0.0, noise: float = 1e-6, seed: int = 0
+    question: Question, means: dict[Depth, float], *, deviation: float = 0.0, noise: float = 1e-6, seed: int = 0
 ) -> tuple[Decision, list[list[Run]]]:
     """How a search over scores around these means ends, and what it asked for in each round."""
     rng = np.random.default_rng(seed)
-    scores: dict[int | None, dict[int, float | None]] = {}
+    scores: dict[Depth, dict[int, float | None]] = {}
     rounds = []
     while isinstance(step := search_rules.next_step(question, scores, noise), list):
         assert step, "a round asks for something"
@@ -41,26 +42,26 @@ def searched(
     return step, rounds
 
 
-STEEP = {None: 0.8, 3: 0.8, 4: 0.78, 5: 0.6, 6: 0.5}
+STEEP: dict[Depth, float] = {FULL: 0.8, 3: 0.8, 4: 0.78, 5: 0.6, 6: 0.5}
 
 
 def test_a_clear_curve_is_decided_with_two_seeds_from_the_deepest_up() -> None:
     decision, rounds = searched(ask(), STEEP)
     assert decision == Decision(n_frozen=4, is_decided=True, because="decided at 95% confidence")
-    opening = [(None, 0), (None, 1), (5, 0), (5, 1), (6, 0), (6, 1)]
+    opening = [(FULL, 0), (FULL, 1), (5, 0), (5, 1), (6, 0), (6, 1)]
     assert rounds == [opening, [(4, 0), (4, 1)], [(3, 0)]], "the depth beside the answer is looked at once"
 
 
 def test_a_curve_that_stays_up_needs_the_cheapest_runs_only() -> None:
-    decision, rounds = searched(ask(), dict.fromkeys((None, *DEPTHS), 0.8))
+    decision, rounds = searched(ask(), dict.fromkeys(with_full(DEPTHS), 0.8))
     assert (decision.n_frozen, decision.is_decided) == (6, True)
-    assert {depth for step in rounds for depth, _ in step} == {None, 5, 6}
+    assert {depth for step in rounds for depth, _ in step} == {FULL, 5, 6}
 
 
 def test_where_no_depth_keeps_the_share_the_full_model_is_the_answer() -> None:
-    decision, rounds = searched(ask(), {None: 0.8, **dict.fromkeys(DEPTHS, 0.6)})
-    assert (decision.n_frozen, decision.is_decided) == (None, True)
-    assert {depth for step in rounds for depth, _ in step} == {None, *DEPTHS}
+    decision, rounds = searched(ask(), {FULL: 0.8, **dict.fromkeys(DEPTHS, 0.6)})
+    assert (decision.n_frozen, decision.is_decided) == (FULL, True)
+    assert {depth for step in rounds for depth, _ in step} == {FULL, *DEPTHS}
 
 
 def test_a_dip_beside_the_answer_is_run_and_does_not_change_it() -> None:
@@ -70,12 +71,12 @@ def test_a_dip_beside_the_answer_is_run_and_does_not_change_it() -> None:
 
 
 def test_seeds_are_added_where_it_is_open_and_with_them_the_full_models() -> None:
-    means = {**STEEP, 5: 0.9 * 0.8 - 0.02}  # two deviations below the bar
+    means: dict[Depth, float] = {**STEEP, 5: 0.9 * 0.8 - 0.02}  # two deviations below the bar
     decision, rounds = searched(ask(budget=100.0), means, deviation=0.01, noise=1e-4)
     assert (decision.n_frozen, decision.is_decided) == (4, True)
     more = [step for step in rounds if any(seed > 1 for _, seed in step)]
-    assert more[0] == [(None, 2), (5, 2)]
-    assert all(depth in (None, 5) for step in more for depth, _ in step)
+    assert more[0] == [(FULL, 2), (5, 2)]
+    assert all(depth in (FULL, 5) for step in more for depth, _ in step)
 
 
 def test_a_depth_on_the_bar_is_given_up_before_its_seeds_are_used_up() -> None:
@@ -111,7 +112,7 @@ def _is_told(
 
 def test_the_variance_of_all_depths_counts_at_each() -> None:
     calm, rough = [0.78, 0.78], [0.8, 0.8]
-    scores: dict[int | None, dict[int, float | None]] = {
+    scores: dict[Depth, dict[int, float | None]] = {
         None: dict(enumerate(rough)),
         6: {0: 0.5, 1: 0.5},
         5: {0: 0.55, 1: 0.65},
@@ -130,13 +131,13 @@ def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
 
 
 def test_a_full_model_without_quality_ends_it() -> None:
-    decision, _ = searched(ask(base=0.5), dict.fromkeys((None, *DEPTHS), 0.5))
-    assert (decision.n_frozen, decision.is_decided) == (None, False)
+    decision, _ = searched(ask(base=0.5), dict.fromkeys(with_full(DEPTHS), 0.5))
+    assert (decision.n_frozen, decision.is_decided) == (FULL, False)
     assert decision.because == "the full model learnt nothing: its mean score is 0.5, not above 0.5"
 
 
 def test_a_share_of_chance_is_not_searched_for_on_the_plain_scale_either() -> None:
-    at_chance = dict.fromkeys((None, *DEPTHS), 0.5)
+    at_chance = dict.fromkeys(with_full(DEPTHS), 0.5)
     assert searched(ask(), at_chance)[0].is_decided, "without knowing chance it would be kept by all"
     decision, rounds = searched(ask(chance=0.5), at_chance)
     assert (decision.n_frozen, decision.is_decided, len(rounds)) == (6, False, 1)
@@ -164,7 +165,7 @@ def test_of_equals_the_lowest_rate_is_first() -> None:
 
 
 def test_crashed_runs_are_not_asked_for_again() -> None:
-    scores: dict[int | None, dict[int, float | None]] = {}
+    scores: dict[Depth, dict[int, float | None]] = {}
     for _ in range(20):
         step = search_rules.next_step(ask(budget=100.0), scores, 1e-4)
         if isinstance(step, Decision):
@@ -178,19 +179,19 @@ def test_crashed_runs_are_not_asked_for_again() -> None:
 
 
 def test_what_is_likely_next_is_the_depth_beside_the_one_that_looks_kept() -> None:
-    scores: dict[int | None, dict[int, float | None]] = {
+    scores: dict[Depth, dict[int, float | None]] = {
         None: {0: 0.8, 1: 0.8}, 6: {0: 0.5, 1: 0.5}, 5: {0: 0.6, 1: 0.6}, 4: {0: 0.78, 1: 0.78},
     }  # fmt: skip
-    assert search_rules.likely_step(ask(), scores, [(None, 2), (4, 2)], 1e-6) == [(3, 0)]
+    assert search_rules.likely_step(ask(), scores, [(FULL, 2), (4, 2)], 1e-6) == [(3, 0)]
     before = {depth: by_seed for depth, by_seed in scores.items() if depth != 4}
     assert search_rules.likely_step(ask(), before, [(4, 0), (4, 1)], 1e-6) == [(3, 0)], "a depth not tried looks kept"
-    assert search_rules.likely_step(ask(), {}, [(None, 0), (None, 1)], 1e-6) == []
+    assert search_rules.likely_step(ask(), {}, [(FULL, 0), (FULL, 1)], 1e-6) == []
     assert search_rules.likely_step(ask(), {**scores, 3: {0: 0.8}}, [], 1e-6) == [], "there is an end"
 
 
-@given(st.permutations([(None, 0), (None, 1), (5, 0), (5, 1), (6, 0), (6, 1)]))
+@given(st.permutations([(FULL, 0), (FULL, 1), (5, 0), (5, 1), (6, 0), (6, 1)]))
 def test_what_comes_next_does_not_depend_on_who_was_faster(order: list[Run]) -> None:
-    scores: dict[int | None, dict[int, float | None]] = {}
+    scores: dict[Depth, dict[int, float | None]] = {}
     for depth, seed in order:
         scores.setdefault(depth, {})[seed] = STEEP[depth] + 0.001 * seed
     assert search_rules.next_step(ask(), scores, 1e-6) == [(4, 0), (4, 1)]

@@ -24,7 +24,7 @@ def test_every_place_of_the_readme_is_filled_and_nothing_else_changes() -> None:
     places = ("answer", "time", "shape", "printed")
     for name in places:
         for text in (README, made):
-            assert numbers.count(f"<!-- {name} -->") == numbers.count(f"<!-- /{name} -->") == 1
+            assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
     outside = [_outside(text, places) for text in (README, made)]
     assert outside[0] == outside[1]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from frostline import stats
 from frostline.errors import UsageError
+from frostline.records.depth import FULL, Depth
 
 SCORES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 1000), min_size=3, max_size=8)
 
@@ -227,19 +228,19 @@ def test_a_shallower_cut_that_falls_short_is_named() -> None:
 def test_operating_depth_by_its_definition(means: dict[int, float], tenths: int) -> None:
     bar = tenths / 10
     reaching = [depth for depth in range(13) if depth in means and means[depth] >= bar - 1e-9]
-    assert stats.operating_depth(means, bar) == (max(reaching) if reaching else None)
+    assert stats.operating_depth(means, bar) == (max(reaching) if reaching else FULL)
     short = any(means[depth] < bar - 1e-9 for depth in means if reaching and depth < max(reaching))
     assert stats.is_monotone(means, bar) is not short
 
 
-def _spelt_out(scores: dict[int, list[float]], full: list[float], keep: float) -> dict[int | None, float]:
+def _spelt_out(scores: dict[int, list[float]], full: list[float], keep: float) -> dict[Depth, float]:
     """The distribution by one loop over every resample."""
-    counts: dict[int | None, int] = {}
+    counts: dict[Depth, int] = {}
     resamples = list(itertools.product(range(len(full)), repeat=len(full)))
     for picks in resamples:
         full_mean = stats.mean([full[pick] for pick in picks])
         means = {depth: stats.mean([values[pick] for pick in picks]) for depth, values in scores.items()}
-        depth = stats.operating_depth(means, keep * full_mean) if stats.is_above(full_mean, 0.0) else None
+        depth = stats.operating_depth(means, keep * full_mean) if stats.is_above(full_mean, 0.0) else FULL
         counts[depth] = counts.get(depth, 0) + 1
     return {depth: count / len(resamples) for depth, count in counts.items()}
 
@@ -263,7 +264,7 @@ def test_the_seeds_are_resampled_in_pairs() -> None:
     paired = stats.depth_distribution({1: full * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
     crossed = stats.depth_distribution({1: full[::-1] * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
     assert paired == {1: 1.0}
-    assert 0.3 < crossed[None] < 0.7
+    assert 0.3 < crossed[FULL] < 0.7
 
 
 def test_many_seeds_are_drawn_and_agree_with_all_resamples() -> None:
@@ -297,15 +298,15 @@ class TestPlausibleDepths:
 
     def test_where_nothing_is_sure_the_full_model_alone_may_be_the_answer(self) -> None:
         unsure = np.array([0.60, 0.72, 0.84])
-        assert stats.plausible_depths({5: unsure, 6: unsure - 0.5}, self.FULL, keep=0.9) == (None, 5)
+        assert stats.plausible_depths({5: unsure, 6: unsure - 0.5}, self.FULL, keep=0.9) == (FULL, 5)
 
     def test_where_all_fall_short_the_full_model_alone_is(self) -> None:
-        assert stats.plausible_depths({6: self.FULL - 0.3}, self.FULL, keep=0.9) == (None,)
+        assert stats.plausible_depths({6: self.FULL - 0.3}, self.FULL, keep=0.9) == (FULL,)
 
     def test_a_base_moves_the_bar(self) -> None:
         scores = {5: self.FULL - 0.05, 6: self.FULL - 0.3}
         assert stats.plausible_depths(scores, self.FULL, keep=0.9) == (5,)
-        assert stats.plausible_depths(scores, self.FULL, keep=0.9, base=0.5) == (None,)
+        assert stats.plausible_depths(scores, self.FULL, keep=0.9, base=0.5) == (FULL,)
 
     def test_two_seeds_say_nothing(self) -> None:
         assert stats.plausible_depths({5: self.FULL[:2]}, self.FULL[:2], keep=0.9) == ()

@@ -13,9 +13,10 @@ import pytest
 from frostline.studies.stored import chapters, curve_chapter
 
 from commands import Finished, Toy, frostline, start
-from frostline.analysis import Chapter, Curve
+from frostline.analysis import Curve
 from frostline.errors import DataError, UsageError
 from frostline.records.requests import ResolvedCurve
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.html import page
 from frostline.report.progress.live import PAUSE, LivePage
 from frostline.storage.runs import Store
@@ -39,7 +40,7 @@ def copied(curve: Finished, tmp_path: Path) -> Store:
     return Store(Path(shutil.copytree(curve.out, tmp_path / "out")))
 
 
-def whole_of(store: Store) -> tuple[ResolvedCurve, Chapter]:
+def whole_of(store: Store) -> tuple[ResolvedCurve, CurveChapter]:
     """The request of the only curve, and its chapter."""
     (resolved,) = store.requests("curve")
     chapter = curve_chapter(store, resolved)
@@ -60,7 +61,7 @@ def without_costs(curve: Any) -> Any:
 
 def test_what_is_read_again_is_what_was_written(curve: Finished) -> None:
     (chapter,) = chapters(curve.out)
-    assert isinstance(chapter, Chapter)
+    assert isinstance(chapter, CurveChapter)
     assert without_costs(chapter.curve.to_json()) == without_costs(curve.json)
     assert chapter.n_missing == 0
     assert len(chapter.runs) == 2 + 3 * 3
@@ -174,7 +175,7 @@ def test_a_search_is_a_chapter_of_its_own(copied: Store, toy: Toy) -> None:
     task = (str(toy.model), str(toy.train), "--dev", str(toy.dev))
     found = frostline("find", *task, *SETTINGS, out=out)
     assert found.code == 0, found.stderr
-    told = [chapter for chapter in chapters(out) if isinstance(chapter, Chapter)]
+    told = [chapter for chapter in chapters(out) if isinstance(chapter, CurveChapter)]
     assert len(told) == 2
     assert told[1].curve.to_json() == found.json
     n_scores = sum(len(point["scores"]) for point in (found.json["full"], *found.json["points"]))

@@ -13,6 +13,7 @@ from commands import Told, Toy
 from frostline.execution.executor import Listener
 from frostline.execution.local import LocalProcesses
 from frostline.execution.sweep import Rerun, Sweep, label
+from frostline.records.depth import FULL
 from frostline.records.results import Crash, Leg, RunResult
 from frostline.records.specs import RunSpec
 from frostline.report.progress.display import PlainProgress
@@ -46,7 +47,7 @@ class Scripted:
     def outcome(self) -> RunResult | Crash:
         spec = min(self._open, key=lambda spec: label(spec) == self._slow)
         self._open.remove(spec)
-        return make_result(None, spec.seed, self._scores(spec), spec=spec)
+        return make_result(FULL, spec.seed, self._scores(spec), spec=spec)
 
     def stop(self, spec: RunSpec) -> None:
         self._open.remove(spec)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from frostline.analysis import Chapter, Curve, Point, Provenance, RunLine
+from frostline.analysis import Curve, Point, Provenance, RunLine
+from frostline.records.depth import FULL, Depth
+from frostline.report.curve_chapter import CurveChapter
 
 from .curves import make_curve
 
@@ -10,7 +12,7 @@ from .curves import make_curve
 def make_runs(curve: Curve) -> tuple[RunLine, ...]:
     """A run for each rate that was tried, and for each score of a point."""
     searched = [
-        _run(curve, None, number, tried.score or 0.0, role="line_search", rate=tried.learning_rate)
+        _run(curve, FULL, number, tried.score or 0.0, role="line_search", rate=tried.learning_rate)
         for number, tried in enumerate(curve.line_search)
     ]
     points = (curve.full, *curve.points)
@@ -22,11 +24,11 @@ def _replicates(curve: Curve, point: Point) -> list[RunLine]:
 
 
 def _run(
-    curve: Curve, n_frozen: int | None, seed: int, score: float, *, role: str = "replicate", rate: float = 5e-5
+    curve: Curve, n_frozen: Depth, seed: int, score: float, *, role: str = "replicate", rate: float = 5e-5
 ) -> RunLine:
     return RunLine(
         key=f"{role}-{n_frozen}-{seed}",
-        strategy="full" if n_frozen is None else f"freeze:{n_frozen}",
+        strategy="full" if n_frozen is FULL else f"freeze:{n_frozen}",
         n_frozen=n_frozen,
         role=role,  # type: ignore[arg-type]
         learning_rate=rate,
@@ -49,11 +51,11 @@ def make_chapter(
     warnings: tuple[str, ...] = ("intervals are pointwise",),
     command: str = "frostline curve all-MiniLM-L6-v2 rotten-tomatoes",
     n_missing: int = 0,
-) -> Chapter:
+) -> CurveChapter:
     """A chapter of a made-up curve; by default the demo's."""
     curve = (curve or make_curve()).replace(warnings=warnings)
     curve = curve.replace(task=task or curve.task, model=model or curve.model)
-    return Chapter(
+    return CurveChapter(
         curve=curve,
         runs=make_runs(curve),
         n_missing=n_missing,
@@ -70,3 +72,8 @@ def make_chapter(
             at="2026-11-16T10:00:00+00:00",
         ),
     )
+
+
+def alone(*curves: Curve) -> list[CurveChapter]:
+    """Chapters of curves about whose runs nothing is known."""
+    return [CurveChapter(curve=curve) for curve in curves]

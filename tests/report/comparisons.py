@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from frostline.analysis import (
-    Chapter,
     Comparison,
-    ComparisonChapter,
     CurveCost,
     ProbePoint,
     RunCounts,
@@ -17,6 +15,9 @@ from frostline.analysis import (
     TriedFor,
     is_on_front,
 )
+from frostline.records.depth import FULL
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.report.curve_chapter import CurveChapter
 
 from .chapters import make_chapter
 from .curves import DEMO_SCORES, around, make_curve, point
@@ -79,13 +80,14 @@ def make_comparison(
 
 def _point(made: Made, full: Sequence[float], chance: float, n_layers: int) -> StrategyPoint:
     scores, parameters, seconds, peak_bytes, rate = made
-    plain = point(None, scores, full, n_layers=n_layers, chance=chance).replace(
+    plain = point(FULL, scores, full, n_layers=n_layers, chance=chance).replace(
         learning_rate=rate,
         trained_parameters=parameters if scores else None,
         seconds=seconds if scores else None,
         peak_bytes=peak_bytes if scores else None,
     )
-    return StrategyPoint(**vars(plain), name="", stored_bytes=4 * parameters if scores else None, is_pareto=False)
+    fields = vars(plain) | {"n_frozen": None}
+    return StrategyPoint(**fields, name="", stored_bytes=4 * parameters if scores else None, is_pareto=False)
 
 
 def _tried(points: Sequence[StrategyPoint]) -> list[TriedFor]:
@@ -124,9 +126,14 @@ def make_comparison_chapter(comparison: Comparison | None = None, *, n_missing: 
     return ComparisonChapter(comparison=compared, runs=runs, n_missing=n_missing, provenance=make_chapter().provenance)
 
 
-def sized(n_train: int, lost: float = 0.0) -> Chapter:
+def sized(n_train: int, lost: float = 0.0) -> CurveChapter:
     """A chapter of so many training rows, whose scores are lower by so much."""
     scores = {depth: tuple(score - lost for score in given) for depth, given in DEMO_SCORES.items()}
     chapter = make_chapter(make_curve(scores))
     assert chapter.provenance is not None
     return chapter.replace(provenance=chapter.provenance.replace(n_train=n_train))
+
+
+def compared(comparison: Comparison) -> list[ComparisonChapter]:
+    """A chapter of a comparison about whose runs nothing is known."""
+    return [ComparisonChapter(comparison=comparison)]

@@ -16,10 +16,11 @@ from frostline.analysis import (
     RunCounts,
     TriedRate,
 )
+from frostline.records.depth import FULL, Depth
 from frostline.records.specs import SCALES, Scale
 
-DEMO_SCORES: dict[int | None, tuple[float, ...]] = {
-    None: (0.769, 0.788, 0.781, 0.776, 0.792),
+DEMO_SCORES: dict[Depth, tuple[float, ...]] = {
+    FULL: (0.769, 0.788, 0.781, 0.776, 0.792),
     3: (0.775, 0.756, 0.768, 0.771, 0.762),
     4: (0.755, 0.743, 0.749, 0.761, 0.738),
     5: (0.644, 0.634, 0.655, 0.628, 0.641),
@@ -37,7 +38,7 @@ def around(values: Sequence[float], *, half_width: float = 2.0) -> Interval | No
 
 
 def point(
-    n_frozen: int | None, scores: Sequence[float], full: Sequence[float], *, n_layers: int = 6, chance: float = 0.5
+    n_frozen: Depth, scores: Sequence[float], full: Sequence[float], *, n_layers: int = 6, chance: float = 0.5
 ) -> Point:
     """The point of one depth with these scores, held against the full model's."""
     mean = statistics.fmean(scores) if scores else None
@@ -50,7 +51,7 @@ def point(
     good = [score for score in scores if score > chance]
     return Point(
         n_frozen=n_frozen,
-        trained_layers=n_layers - (n_frozen or 0),
+        trained_layers=n_layers - (0 if n_frozen is FULL else n_frozen),
         mean=mean,
         std=statistics.stdev(scores) if len(scores) > 1 else None,
         ci=ci,
@@ -66,9 +67,9 @@ def point(
         ratio_ci=(ci[0] / full_mean, ci[1] / full_mean) if ci and ratio is not None and full_mean else None,
         ratio_above_chance=above,
         learning_rate=5e-5,
-        trained_parameters=22_713_986 if n_frozen is None else PARAMETERS.get(n_frozen, 1_000_000 + n_frozen),
-        seconds=(52.4 if n_frozen is None else 3.2 * (n_layers - n_frozen) + 0.31) if scores else None,
-        peak_bytes=412_000_000 if n_frozen is None else 90_000_000 + 40_000_000 * (n_layers - n_frozen),
+        trained_parameters=22_713_986 if n_frozen is FULL else PARAMETERS.get(n_frozen, 1_000_000 + n_frozen),
+        seconds=(52.4 if n_frozen is FULL else 3.2 * (n_layers - n_frozen) + 0.31) if scores else None,
+        peak_bytes=412_000_000 if n_frozen is FULL else 90_000_000 + 40_000_000 * (n_layers - n_frozen),
         n_failed=len(scores) - len(good),
         mean_without_failed=statistics.fmean(good) if good else None,
         expected_best=tuple(sorted(scores)),
@@ -81,37 +82,37 @@ def operating_point(
     """The operating point of these points, with a made-up distribution around it."""
     own = full.ratio if scale == "ratio" else full.ratio_above_chance
     if own is None:
-        return OperatingPoint.of_nothing(keep, scale)
+        return OperatingPoint.undefined(keep, scale)
     kept = [(p, p.ratio if scale == "ratio" else p.ratio_above_chance) for p in points]
     deep_enough = [p for p, share in kept if share is not None and share >= keep]
     best = deep_enough[-1] if deep_enough else None
-    shares = (DepthShare(n_frozen=best.n_frozen if best else None, share=0.875), DepthShare(n_frozen=3, share=0.125))
+    shares = (DepthShare(n_frozen=best.n_frozen if best else FULL, share=0.875), DepthShare(n_frozen=3, share=0.125))
     return OperatingPoint(
         keep=keep,
         scale=scale,
-        n_frozen=best.n_frozen if best else None,
+        n_frozen=best.n_frozen if best else FULL,
         trained_layers=best.trained_layers if best else n_layers,
         distribution=shares,
-        plausible=(None, 3, 4),
+        plausible=(FULL, 3, 4),
         is_monotone=True,
     )
 
 
 def make_curve(
-    scores: Mapping[int | None, Sequence[float]] | None = None,
+    scores: Mapping[Depth, Sequence[float]] | None = None,
     *,
     n_layers: int = 6,
     chance: float = 0.5,
     keeps: Sequence[float] = (0.9,),
     scales: Sequence[Scale] = SCALES,
 ) -> Curve:
-    """A curve with these scores at the full model (None) and each depth; by default the demo's."""
+    """A curve with these scores at the full model (FULL) and each depth; by default the demo's."""
     given = DEMO_SCORES if scores is None else scores
-    full_scores = given.get(None, ())
-    full = point(None, full_scores, full_scores, n_layers=n_layers, chance=chance)
+    full_scores = given.get(FULL, ())
+    full = point(FULL, full_scores, full_scores, n_layers=n_layers, chance=chance)
     points = tuple(
         point(n_frozen, given[n_frozen], full_scores, n_layers=n_layers, chance=chance)
-        for n_frozen in sorted(n for n in given if n is not None)
+        for n_frozen in sorted(n for n in given if n is not FULL)
     )
     return Curve(
         model="all-MiniLM-L6-v2",

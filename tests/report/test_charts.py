@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frostline.analysis import Curve
+from frostline.records.depth import FULL
 from frostline.report.charts.curve import ACCENT, apart, curve_chart, svg, write_svg
 
 from .curves import make_curve
@@ -84,7 +85,7 @@ def test_a_higher_score_is_drawn_higher() -> None:
 
 
 def test_one_seed_has_no_interval_and_no_dots() -> None:
-    curve = make_curve({None: (0.78,), 3: (0.77,), 6: (0.6,)})
+    curve = make_curve({FULL: (0.78,), 3: (0.77,), 6: (0.6,)})
     assert rows_of(curve, "rect") == []
     assert rows_of(curve, "rule", color=ACCENT) == []
     assert rows_of(curve, "circle", size=20) == []
@@ -92,7 +93,7 @@ def test_one_seed_has_no_interval_and_no_dots() -> None:
 
 
 def test_a_crashed_depth_breaks_the_line_and_keeps_its_tick() -> None:
-    curve = make_curve({None: (0.78, 0.79, 0.8), 3: (0.77, 0.76, 0.75), 4: (), 6: (0.6, 0.6, 0.6)})
+    curve = make_curve({FULL: (0.78, 0.79, 0.8), 3: (0.77, 0.76, 0.75), 4: (), 6: (0.6, 0.6, 0.6)})
     assert [row["y"] is None for row in rows_of(curve, "line")] == [False, True, False]
     assert [row["x"] for row in rows_of(curve, "circle", size=64)] == [3, 6]
     assert {"3", "4", "6"} <= set(words(drawn(curve)))
@@ -101,11 +102,11 @@ def test_a_crashed_depth_breaks_the_line_and_keeps_its_tick() -> None:
 @pytest.mark.parametrize(
     "curve",
     [
-        make_curve({None: ()}),
-        make_curve({None: (0.7, 0.7, 0.7)}),
-        make_curve({None: (), 3: (0.7, 0.7, 0.7)}),
-        make_curve({None: (0.5,), 3: (0.5,)}),
-        make_curve({None: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
+        make_curve({FULL: ()}),
+        make_curve({FULL: (0.7, 0.7, 0.7)}),
+        make_curve({FULL: (), 3: (0.7, 0.7, 0.7)}),
+        make_curve({FULL: (0.5,), 3: (0.5,)}),
+        make_curve({FULL: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
         make_curve(keeps=()),
     ],
 )

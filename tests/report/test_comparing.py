@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Comparison
-from frostline.report.wording import comparison_words, curve_words
+from frostline.report.wording import comparison_words
 
 from .comparisons import STRATEGIES, Made, make_comparison
 
@@ -15,13 +15,13 @@ def without_ratios(comparison: Comparison) -> Comparison:
 
 
 def test_the_title_counts_what_is_compared() -> None:
-    assert curve_words.title_of(make_comparison()) == "all-MiniLM-L6-v2 on sst2: 12 strategies"
-    assert curve_words.title_of(make_comparison({"full": STRATEGIES["full"]})).endswith(": 1 strategy")
+    assert comparison_words.title(make_comparison()) == "all-MiniLM-L6-v2 on sst2: 12 strategies"
+    assert comparison_words.title(make_comparison({"full": STRATEGIES["full"]})).endswith(": 1 strategy")
 
 
 def test_the_answer_names_the_best_and_the_quickest_that_is_enough() -> None:
     assert comparison_words.answer(make_comparison(FEW)) == (
-        "full scores highest: accuracy 0.832 [0.823, 0.841], chance 0.500. freeze:3 is the quickest that keeps 90% of"
+        "full scores highest: accuracy 0.832 [0.823, 0.841], chance 0.500. freeze:3 is the fastest that keeps 90% of"
         " the full score: 98.4% [97.2, 99.7] (accuracy 0.819 against 0.832) with 24% of the parameters, 39% of the time"
         " and 73% of the memory."
     )
@@ -30,14 +30,14 @@ def test_the_answer_names_the_best_and_the_quickest_that_is_enough() -> None:
 def test_what_is_quicker_but_falls_short_is_not_named() -> None:
     assert "freeze:6" not in comparison_words.answer(make_comparison(FEW))
     better = FEW | {"freeze:6": ((0.76, 0.76, 0.76), *FEW["freeze:6"][1:])}
-    assert "freeze:6 is the quickest that keeps 90%" in comparison_words.answer(make_comparison(better))
+    assert "freeze:6 is the fastest that keeps 90%" in comparison_words.answer(make_comparison(better))
 
 
 def test_the_best_may_be_the_quickest_too() -> None:
     quick: dict[str, Made] = {"full": FEW["full"], "lora:8": ((0.84, 0.84, 0.84), 222_338, 41.3, 331_000_000, 2e-3)}
     said = comparison_words.answer(make_comparison(quick))
     assert said.startswith("lora:8 scores highest: accuracy 0.840")
-    assert "It is also the quickest that keeps 90% of the full score: 101.0%" in said
+    assert "It is also the fastest that keeps 90% of the full score: 101.0%" in said
 
 
 def test_of_equal_scores_the_quicker_is_named() -> None:
@@ -49,10 +49,10 @@ def test_of_equal_scores_the_quicker_is_named() -> None:
 @pytest.mark.parametrize(
     ("comparison", "said"),
     [
-        (make_comparison({"lora:8": FEW["lora:8"]}), "full is not among the strategies."),
-        (make_comparison(FEW | {"full": ((), *FEW["full"][1:])}), "No run of full finished"),
-        (without_ratios(make_comparison(FEW)), "Shares of the full score mean nothing here"),
-        (make_comparison({"full": FEW["full"], "freeze:6": FEW["freeze:6"]}), "No quicker strategy keeps 90%"),
+        (make_comparison({"lora:8": FEW["lora:8"]}), "`full` is not among the strategies."),
+        (make_comparison(FEW | {"full": ((), *FEW["full"][1:])}), "No run of `full` finished"),
+        (without_ratios(make_comparison(FEW)), "The full model did not learn: accuracy 0.832"),
+        (make_comparison({"full": FEW["full"], "freeze:6": FEW["freeze:6"]}), "No faster strategy keeps 90%"),
         (make_comparison({"full": ((), *FEW["full"][1:])}), "No run finished, so there is nothing to compare."),
     ],
 )
@@ -88,8 +88,8 @@ def test_on_a_front_none_beats_another_and_all_else_is_beaten() -> None:
 
 def test_how_it_was_run() -> None:
     said = dict(comparison_words.how_run(make_comparison()))
-    assert said["protocol"] == "tuned (a rate for each strategy, chosen on rows held out of train)"
-    assert said["learning rates"] == "5e-5, 1e-4, 1e-3, 2e-3 (each strategy's best of those tried, 33 runs in all)"
+    assert said["protocol"] == "tuned (a learning rate for each strategy, chosen on rows held out of train)"
+    assert said["learning rates"] == "5e-5, 1e-4, 1e-3, 2e-3 (the best for each strategy, 33 runs in all)"
     assert said["runs"] == "55 done, 5 reused"
     paper = dict(comparison_words.how_run(make_comparison().replace(protocol="paper")))
     assert "best of 33 in the line search on full" in paper["learning rates"]

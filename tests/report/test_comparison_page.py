@@ -11,25 +11,25 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from frostline.report.chapters import AnyChapter
 from rich.cells import cell_len
 from rich.console import Console
 
-from frostline.analysis import Chapter, Comparison
+from frostline.analysis import Comparison, Sizes
 from frostline.report import numbers
+from frostline.report.chapter import Chapter, arranged
 from frostline.report.charts.comparison import cost_chart, rates_chart
 from frostline.report.charts.curve import svg
-from frostline.report.charts.heatmap import SHADES, by_training_rows, heat_table
-from frostline.report.formats.files import FORMATS, write_comparison, write_reports
+from frostline.report.charts.heatmap import SHADES, heat_table
+from frostline.report.formats.files import FORMATS, write_reports, write_result
 from frostline.report.formats.html import page
 from frostline.report.formats.latex import latex
-from frostline.report.formats.markdown import comparison_markdown, markdown
+from frostline.report.formats.markdown import markdown
 from frostline.report.formats.spreadsheet import spreadsheet
-from frostline.report.terminal import print_chapters, print_comparison
+from frostline.report.terminal import print_chapters
 from frostline.report.wording import comparison_words
 
-from .chapters import make_chapter
-from .comparisons import STRATEGIES, make_comparison, make_comparison_chapter, make_probes, sized
+from .chapters import alone, make_chapter
+from .comparisons import STRATEGIES, compared, make_comparison, make_comparison_chapter, make_probes, sized
 from .curves import make_curve
 from .test_markdown import rendered_table
 from .test_page import Page, between, signed
@@ -102,7 +102,7 @@ def test_rates_layers_and_sources_are_told(shown: Page) -> None:
     taken = {row[0]: row[1] for row in rates[1:] if row[3] == "yes"}
     wanted = {p.name: numbers.learning_rate(p.learning_rate) for p in make_comparison().strategies if p.learning_rate}
     assert taken == wanted
-    (layers,) = shown.named("Linear fits")
+    (layers,) = shown.named("Linear probes")
     assert [row[:2] for row in layers[1:]] == [[str(p.depth), f"{p.mean:.3f}"] for p in make_probes()]
     assert make_comparison().warnings[0] in shown.text
     assert "fedcba9876543210" in shown.text
@@ -161,34 +161,45 @@ def test_a_huge_interval_stays_on_the_axis() -> None:
 
 def test_no_rates_no_chart() -> None:
     assert rates_chart(make_comparison().replace(line_search=())) is None
-    assert "Rates that were tried" not in page([make_comparison_chapter(make_comparison().replace(line_search=()))])
+    assert "Learning rates that were tried" not in page(
+        [make_comparison_chapter(make_comparison().replace(line_search=()))]
+    )
 
 
 def test_probes_lie_under_a_single_curve_and_its_scores_alone() -> None:
     chapter = make_chapter().replace(probes=make_probes())
     made = page([chapter])
     views = dict(re.findall(r'data-view="(\w+)"[^>]*>(.*?)</svg>', made, re.S))
-    assert views["score"].count('aria-label="linear fit to layer ') == 6
-    assert views["score"].count('aria-label="linear fit to embeddings: 0.612 ') == 1
-    assert all("linear fit" not in drawn for view, drawn in views.items() if view != "score")
-    assert len(Page(made).named("Linear fits")) == 1
-    assert "linear fit" not in page([make_chapter()])
-    assert "linear fit" not in page([chapter, make_chapter(task="other")])
-    assert "## Linear fits" in markdown(chapter.curve, chapter.probes)
+    assert views["score"].count('aria-label="linear probe of layer ') == 6
+    assert views["score"].count('aria-label="linear probe of embeddings: 0.612 ') == 1
+    assert all("linear probe of" not in drawn for view, drawn in views.items() if view != "score")
+    assert len(Page(made).named("Linear probes")) == 1
+    assert "linear probe of" not in page([make_chapter()])
+    assert "linear probe of" not in page([chapter, make_chapter(task="other")])
+    assert "## Linear probes" in markdown([chapter])
+
+
+def write_compared(comparison: Comparison, folder: Path) -> tuple[Path, ...]:
+    return write_result(compared(comparison)[0], folder, "compare")
+
+
+def by_training_rows(chapters: list[Chapter]) -> list[Sizes]:
+    """The summaries of train sizes in a report."""
+    return [chapter.record for chapter in arranged(chapters) if isinstance(chapter.record, Sizes)]
 
 
 def test_training_rows_need_two_sizes_of_one_model_and_task() -> None:
     assert by_training_rows([sized(100), sized(100)]) == []
     elsewhere = make_chapter(task="other")
     assert by_training_rows([sized(100), elsewhere]) == []
-    assert by_training_rows([Chapter(curve=make_curve()), sized(100)]) == []
+    assert by_training_rows([alone(make_curve())[0], sized(100)]) == []
     (sizes,) = by_training_rows([sized(8000), elsewhere, sized(100), sized(8000)])
-    assert [name for name, _ in sizes.curves] == ["100", "8,000 (1)", "8,000 (2)"]
+    assert [row[0] for row in heat_table(sizes, "score").rows] == ["100", "8,000 (1)", "8,000 (2)"]
 
 
 def test_the_heat_map_holds_the_means() -> None:
     chapters = [sized(8000), sized(768, 0.05)]
-    (sizes,) = by_training_rows(chapters)
+    (sizes,) = by_training_rows([*chapters])
     rows = heat_table(sizes, "score").rows
     for row, chapter in zip(rows, chapters[::-1], strict=True):
         means = [point.mean for point in (chapter.curve.full, *chapter.curve.points)]
@@ -229,26 +240,26 @@ def test_numbers_can_be_read_on_every_cell(scheme: int, shade: float) -> None:
 
 def test_three_files_tell_of_one_comparison(tmp_path: Path) -> None:
     comparison = make_comparison()
-    paths = write_comparison(comparison, tmp_path / "new")
+    paths = write_compared(comparison, tmp_path / "new")
     assert [path.name for path in paths] == ["compare.json", "compare.md", "compare.svg"]
     assert Comparison.from_json(json.loads(paths[0].read_text(encoding="utf-8"))) == comparison
-    assert paths[1].read_text(encoding="utf-8") == comparison_markdown(comparison)
+    assert paths[1].read_text(encoding="utf-8") == markdown(compared(comparison))
     words = set(ElementTree.parse(paths[2]).getroot().itertext())
     assert {"all-MiniLM-L6-v2 on sst2: 12 strategies", *STRATEGIES} <= words
     with pytest.raises(ValueError, match="JSON"):
-        write_comparison(comparison.replace(chance=float("nan")), tmp_path / "bad")
+        write_compared(comparison.replace(chance=float("nan")), tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
 
 
 def test_markdown_has_a_row_a_strategy() -> None:
-    heads, *rows = rendered_table(comparison_markdown(make_comparison()))
+    heads, *rows = rendered_table(markdown(compared(make_comparison())))
     assert [row[heads.index("strategy")] for row in rows] == list(STRATEGIES)
     assert [row[heads.index("score")] for row in rows] == [f"{p.mean:.3f}" for p in make_comparison().strategies]
 
 
 def test_csv_has_one_head_for_both_kinds() -> None:
     curve, comparison = make_curve(), make_comparison()
-    made = spreadsheet([curve], [comparison])
+    made = spreadsheet([*alone(curve), *compared(comparison)])
     rows = list(csv.DictReader(io.StringIO(made)))
     assert made.count("trained_parameters") == 1
     assert [row["strategy"] for row in rows] == ["full", "freeze:3", "freeze:4", "freeze:5", "freeze:6", *STRATEGIES]
@@ -262,22 +273,22 @@ def test_csv_has_one_head_for_both_kinds() -> None:
 
 def test_csv_takes_no_strategy_for_a_formula() -> None:
     point = make_comparison().strategies[0].replace(name="=1+1")
-    (row,) = csv.DictReader(io.StringIO(spreadsheet([], [make_comparison().replace(strategies=(point,))])))
+    (row,) = csv.DictReader(io.StringIO(spreadsheet(compared(make_comparison().replace(strategies=(point,))))))
     assert row["strategy"] == "'=1+1"
 
 
 def test_latex_has_a_table_of_strategies_after_the_curves() -> None:
-    both, alone = latex([make_curve()], [make_comparison()]), latex([], [make_comparison()])
-    assert (both.count("\\begin{table}"), alone.count("\\begin{table}")) == (2, 1)
+    both = latex([*alone(make_curve()), *compared(make_comparison())])
+    single = latex(compared(make_comparison()))
+    assert (both.count("\\begin{table}"), single.count("\\begin{table}")) == (2, 1)
     assert both.index("nothing frozen") < both.index("lora:8")
-    rows = [line for line in alone.splitlines() if line.endswith(r"\\")]
+    rows = [line for line in single.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 1 + len(STRATEGIES)
     assert len({row.count(" & ") for row in rows}) == 1
-    assert latex([make_curve()]) == latex([make_curve()], [])
 
 
 def test_every_format_takes_both_kinds(tmp_path: Path) -> None:
-    chapters: list[AnyChapter] = [make_comparison_chapter(), make_chapter()]
+    chapters: list[Chapter] = [make_comparison_chapter(), make_chapter()]
     paths = write_reports(chapters, list(FORMATS), tmp_path)
     assert all(path.stat().st_size > 500 for path in paths)
     picture = "".join(ElementTree.parse(tmp_path / "report.svg").getroot().itertext())
@@ -293,13 +304,13 @@ def test_every_format_takes_both_kinds(tmp_path: Path) -> None:
 
 
 def test_the_same_comparison_gives_the_same_picture(tmp_path: Path) -> None:
-    first, second = (write_comparison(make_comparison(), tmp_path / name)[2].read_bytes() for name in "ab")
+    first, second = (write_compared(make_comparison(), tmp_path / name)[2].read_bytes() for name in "ab")
     assert first == second
 
 
 def printed(comparison: Comparison, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_comparison(console, comparison)
+    print_chapters(console, compared(comparison))
     return read(console)
 
 
@@ -325,7 +336,7 @@ def test_several_are_told_in_short_curves_first() -> None:
     said = read(console)
     assert said.index("Training the last 2 of 6 layers") < said.index("12 strategies")
     assert "Against full" not in said
-    assert "3 runs yet to be done" in said
+    assert "3 runs not done yet" in said
     console = Console(file=io.StringIO(), width=100)
     print_chapters(console, [make_comparison_chapter()])
     assert "Against full" in read(console)

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from frostline.analysis import Chapter, Curve
+from frostline.analysis import Curve
 from frostline.errors import UsageError
 from frostline.report.charts.curve import svg
-from frostline.report.formats.files import write_curve, write_report
+from frostline.report.formats.files import write_report, write_result
 from frostline.report.formats.markdown import markdown
 
+from .chapters import alone
 from .curves import make_curve
+
+
+def write_curve(curve: Curve, folder: Path | str) -> tuple[Path, ...]:
+    return write_result(alone(curve)[0], folder, "curve")
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -28,7 +33,7 @@ def test_three_files_tell_of_one_curve(tmp_path: Path) -> None:
     written = contents(tmp_path / "new" / "folder")
     assert Curve.from_json(json.loads(written["curve.json"])) == curve
     assert json.loads(written["curve.json"]) == curve.to_json()
-    assert written["curve.md"] == markdown(curve)
+    assert written["curve.md"] == markdown(alone(curve))
     assert written["curve.svg"] == svg(curve)
     assert set(written) == {"curve.json", "curve.md", "curve.svg"}
 
@@ -80,18 +85,19 @@ def test_a_reader_never_finds_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_report_has_the_format_of_its_ending(tmp_path: Path) -> None:
     curve = make_curve()
-    chapters = [Chapter(curve=curve)]
+    chapters = alone(curve)
     paths = [write_report(chapters, tmp_path / name) for name in ("a.MD", "b.svg", "c.json")]
     written = [path.read_text(encoding="utf-8") for path in paths]
-    assert written == [markdown(curve), svg(curve), json.dumps(curve.to_json(), indent=2) + "\n"]
+    assert written == [markdown(alone(curve)), svg(curve), json.dumps(curve.to_json(), indent=2) + "\n"]
     with pytest.raises(UsageError, match=r"unknown report ending '\.doc'; known: \.html, \.md"):
         write_report(chapters, tmp_path / "d.doc")
     assert not (tmp_path / "d.doc").exists()
 
 
 def test_reports_start_without_the_heavy_libraries() -> None:
-    modules = "files, terminal, markdown, charts, progress"
+    modules = "curve_chapter, comparison_chapter, terminal, charts, progress"
     heavy = "{'torch', 'transformers', 'altair', 'pandas', 'scipy', 'sklearn', 'vl_convert'}"
-    code = f"from frostline.report import {modules}; import sys; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys; from frostline.report.formats import files; from frostline.report import {modules}; "
+    code += f"print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,18 +11,19 @@ import pytest
 from rich.console import Console
 
 from frostline.errors import UsageError
+from frostline.records.depth import FULL
 from frostline.report.formats.files import FORMATS, write_reports
 from frostline.report.formats.latex import escape, latex
 from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters
 
-from .chapters import make_chapter
+from .chapters import alone, make_chapter
 from .curves import make_curve
 
 
 def test_latex_has_the_papers_three_rows_a_task() -> None:
     curves = [make_curve(), make_curve().replace(task="a_b & 100%")]
-    made = latex(curves)
+    made = latex(alone(*curves))
     assert made.count("\\midrule") == 2
     for rule in ("\\toprule", "\\bottomrule", "\\begin{tabular}", "\\end{tabular}"):
         assert made.count(rule) == 1
@@ -43,7 +44,7 @@ def test_latex_takes_every_character() -> None:
 
 def test_csv_holds_every_number_as_it_is() -> None:
     curve = make_curve().replace(task='=1+1,"x"')
-    rows = list(csv.DictReader(io.StringIO(spreadsheet([curve]))))
+    rows = list(csv.DictReader(io.StringIO(spreadsheet(alone(curve)))))
     assert [row["n_frozen"] for row in rows] == ["full", "3", "4", "5", "6"]
     for point, row in zip((curve.full, *curve.points), rows, strict=True):
         assert row["task"] == "'" + curve.task, "no spreadsheet takes it for a formula"
@@ -54,7 +55,7 @@ def test_csv_holds_every_number_as_it_is() -> None:
 
 
 def test_csv_leaves_out_what_is_not_there() -> None:
-    (full, point) = csv.DictReader(io.StringIO(spreadsheet([make_curve({None: (0.5,), 3: ()})])))
+    (full, point) = csv.DictReader(io.StringIO(spreadsheet(alone(make_curve({FULL: (0.5,), 3: ()})))))
     assert (full["ci_low"], point["mean"], point["scores"]) == ("", "", "")
 
 
@@ -105,4 +106,4 @@ def test_on_the_terminal_one_is_told_whole_and_several_in_short() -> None:
     several = printed(2)
     assert "Against the full model" not in several
     assert several.count("Training the last 2 of 6 layers keeps") == 2
-    assert "14 runs yet to be done" in printed(2, n_missing=7)
+    assert "14 runs not done yet" in printed(2, n_missing=7)

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from frostline.analysis import Curve, Point
+from frostline.records.depth import FULL
 from frostline.report import numbers
 from frostline.report.formats.markdown import escape, markdown
 
+from .chapters import alone
 from .curves import make_curve
 
 PAGE = MarkdownIt("commonmark").enable("table")
@@ -26,7 +28,7 @@ def rendered_table(page: str, number: int = 0) -> list[list[str]]:
 
 def cells(point: Point) -> list[str]:
     return [
-        "full" if point.n_frozen is None else str(point.n_frozen),
+        "full" if point.n_frozen is FULL else str(point.n_frozen),
         str(point.trained_layers),
         numbers.score(point.mean),
         numbers.score_interval(point.ci),
@@ -49,13 +51,13 @@ def cells(point: Point) -> list[str]:
     "curve",
     [
         make_curve(),
-        make_curve({None: (0.78,), 3: (0.77,), 6: ()}),
-        make_curve({None: (), 3: (0.78, 0.79, 0.77)}),
-        make_curve({None: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
+        make_curve({FULL: (0.78,), 3: (0.77,), 6: ()}),
+        make_curve({FULL: (), 3: (0.78, 0.79, 0.77)}),
+        make_curve({FULL: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
     ],
 )
 def test_every_cell_is_the_records_value(curve: Curve) -> None:
-    heads, *rows = rendered_table(markdown(curve))
+    heads, *rows = rendered_table(markdown(alone(curve)))
     assert rows == [cells(point) for point in (curve.full, *curve.points)]
     assert len(heads) == len(rows[0])
     assert len(set(heads)) == len(heads)
@@ -64,19 +66,19 @@ def test_every_cell_is_the_records_value(curve: Curve) -> None:
 def test_a_changed_record_shows() -> None:
     curve = make_curve()
     changed = curve.replace(full=curve.full.replace(difference=0.25))
-    rows = rendered_table(markdown(changed))
+    rows = rendered_table(markdown(alone(changed)))
     assert rows[1] == cells(changed.full)
     assert rows[1] != cells(curve.full)
 
 
 def test_the_page_has_everything() -> None:
-    page = markdown(make_curve().replace(warnings=("mind the gap",)))
+    page = markdown(alone(make_curve().replace(warnings=("mind the gap",))))
     heads = re.findall(r"^#+ .*$", page, re.M)
     assert heads == [
         "# all-MiniLM-L6-v2 on rotten-tomatoes",
         "## Operating points: fewest trained layers, of those tried, that keep a share",
         "## Line search on the full model",
-        "## Take care",
+        "## Warnings",
         "## How it was run",
     ]
     assert "keeps 95.9% [93.6, 98.3] of the full score" in page
@@ -85,11 +87,11 @@ def test_the_page_has_everything() -> None:
     assert "- mind the gap\n" in page
     assert "- time: 3 min 12 s for this call\n" in page
     assert "- learning rate: 5e-5 (best of 2 in the line search)\n" in page
-    assert "- frozen layers: 21 s over all runs, 91 MB kept\n" in page
+    assert "- frozen layers: 21 s over all runs, 91 MB cached\n" in page
 
 
 def test_what_is_not_there_has_no_section() -> None:
-    page = markdown(make_curve(keeps=()).replace(line_search=()))
+    page = markdown(alone(make_curve(keeps=()).replace(line_search=())))
     assert re.findall(r"^## .*$", page, re.M) == ["## How it was run"]
     assert "5e-5 (given)" in page
 
@@ -108,7 +110,7 @@ def test_what_is_not_there_has_no_section() -> None:
     ],
 )
 def test_names_and_warnings_are_shown_as_they_are(name: str) -> None:
-    page = markdown(make_curve().replace(model=name, task=name, metric=name, warnings=(name,)))
+    page = markdown(alone(make_curve().replace(model=name, task=name, metric=name, warnings=(name,))))
     drawn = PAGE.render(page)
     tags = set(re.findall(r"</?([a-zA-Z]+)", drawn))
     assert tags <= {"h", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
@@ -123,7 +125,7 @@ def test_unescaped_the_same_names_would_break_the_page() -> None:
 
 
 def test_10000_characters_are_cut() -> None:
-    page = markdown(make_curve().replace(model="m" * 10_000, task="|" * 10_000, metric="<" * 10_000))
+    page = markdown(alone(make_curve().replace(model="m" * 10_000, task="|" * 10_000, metric="<" * 10_000)))
     assert max(map(len, page.splitlines())) < 1000
     assert rendered_table(page)[1] == cells(make_curve().full)
 

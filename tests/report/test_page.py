@@ -7,7 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from frostline.analysis import VIEWS, Chapter, Interval, series
+from frostline.analysis import VIEWS, Interval, series
+from frostline.records.depth import FULL, Depth
+from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.html import REFRESH_SECONDS, page
 from frostline.report.wording import curve_words
 
@@ -77,27 +79,27 @@ def between(interval: Interval | None, form: str, factor: float = 1.0) -> str:
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
+def chapter() -> CurveChapter:
     return make_chapter()
 
 
 @pytest.fixture(scope="module")
-def shown(chapter: Chapter) -> Page:
+def shown(chapter: CurveChapter) -> Page:
     return Page(page([chapter]))
 
 
-def test_the_answer_and_the_decision_stand_first(chapter: Chapter, shown: Page) -> None:
+def test_the_answer_and_the_decision_stand_first(chapter: CurveChapter, shown: Page) -> None:
     assert curve_words.answer(chapter.curve) in shown.text
     assert shown.text.index(curve_words.answer(chapter.curve)) < shown.text.index("Operating points")
 
 
-def test_every_number_of_the_curve_is_that_of_its_record(chapter: Chapter, shown: Page) -> None:
+def test_every_number_of_the_curve_is_that_of_its_record(chapter: CurveChapter, shown: Page) -> None:
     (rows,) = shown.named("Score (accuracy)")
     for point, row in zip((chapter.curve.full, *chapter.curve.points), rows[1:], strict=True):
         cells = dict(zip(rows[0], row, strict=True))
         assert point.mean is not None
         assert point.difference is not None
-        assert cells["frozen"] == ("full" if point.n_frozen is None else str(point.n_frozen))
+        assert cells["frozen"] == ("full" if point.n_frozen is FULL else str(point.n_frozen))
         assert cells["mean"] == signed(point.mean, ".3f")
         assert cells["95% interval"] == between(point.ci, ".3f")
         assert cells["with examples"] == between(point.ci_dev, ".3f")
@@ -109,7 +111,7 @@ def test_every_number_of_the_curve_is_that_of_its_record(chapter: Chapter, shown
         assert cells["scores by seed"] == " ".join(f"{score:.3f}" for score in point.scores)
 
 
-def test_every_run_is_there_as_it_was(chapter: Chapter, shown: Page) -> None:
+def test_every_run_is_there_as_it_was(chapter: CurveChapter, shown: Page) -> None:
     (rows,) = shown.named("Every finished run")
     assert len(rows) == len(chapter.runs) + 1
     for run, row in zip(chapter.runs, rows[1:], strict=True):
@@ -123,7 +125,7 @@ def test_every_run_is_there_as_it_was(chapter: Chapter, shown: Page) -> None:
         assert cells["failed"] == ("yes" if run.is_failed else "")
 
 
-def test_behind_every_view_is_its_table(chapter: Chapter, shown: Page) -> None:
+def test_behind_every_view_is_its_table(chapter: CurveChapter, shown: Page) -> None:
     tables = shown.named("The values of this chart")
     assert len(tables) == len(VIEWS)
     for view, rows in zip(VIEWS, tables, strict=True):
@@ -134,20 +136,20 @@ def test_behind_every_view_is_its_table(chapter: Chapter, shown: Page) -> None:
         assert [row[rows[0].index("value")] for row in rows[1:]] == written
 
 
-def test_the_marks_say_their_values(chapter: Chapter) -> None:
+def test_the_marks_say_their_values(chapter: CurveChapter) -> None:
     labels = re.findall(r'aria-label="(\d) frozen: ([^" ]+)', page([chapter]))
     means = [(str(point.n_frozen), f"{point.mean:.3f}") for point in chapter.curve.points]
     assert labels[: len(means)] == means
 
 
-def test_the_papers_three_rows(chapter: Chapter, shown: Page) -> None:
+def test_the_papers_three_rows(chapter: CurveChapter, shown: Page) -> None:
     rows = shown.named("Operating points")[0]
     assert rows[0][:2] == ["what", "frozen"], "of one curve no row names it"
     assert [row[0] for row in rows[1:]] == ["nothing frozen", "fewest layers for 90%", "all frozen but the output"]
     assert [row[1] for row in rows[1:]] == ["full", "4", "6"]
 
 
-def test_it_is_whole_and_asks_for_nothing(shown: Page, chapter: Chapter) -> None:
+def test_it_is_whole_and_asks_for_nothing(shown: Page, chapter: CurveChapter) -> None:
     source = page([chapter])
     assert len(source.encode()) < 1_500_000
     assert all(address.startswith("#") for address in shown.outside)
@@ -158,7 +160,7 @@ def test_it_is_whole_and_asks_for_nothing(shown: Page, chapter: Chapter) -> None
     assert {address[1:] for address in shown.outside} <= set(ids)
 
 
-def test_where_it_comes_from_is_told(chapter: Chapter, shown: Page) -> None:
+def test_where_it_comes_from_is_told(chapter: CurveChapter, shown: Page) -> None:
     came = chapter.provenance
     assert came is not None
     for said in (came.command, came.settings, came.model_fingerprint, came.data_fingerprint, came.versions["torch"]):
@@ -187,20 +189,18 @@ def test_names_from_outside_stay_text() -> None:
 
 @pytest.mark.parametrize(
     "scores",
-    [{None: (0.7, 0.7, 0.7)}, {None: (), 3: (0.7, 0.7, 0.7)}, {None: (0.5,), 3: (0.5,)}, {None: (-0.1,), 3: (0.1,)}],
+    [{FULL: (0.7, 0.7, 0.7)}, {FULL: (), 3: (0.7, 0.7, 0.7)}, {FULL: (0.5,), 3: (0.5,)}, {FULL: (-0.1,), 3: (0.1,)}],
 )
-def test_odd_curves_have_a_page_too(scores: dict[int | None, tuple[float, ...]]) -> None:
-    made = page([Chapter(curve=make_curve(scores))])
+def test_odd_curves_have_a_page_too(scores: dict[Depth, tuple[float, ...]]) -> None:
+    made = page([CurveChapter(curve=make_curve(scores))])
     assert "NaN" not in made
     assert "None" not in Page(made).text
 
 
 def test_thirty_six_curves_fit_into_three_megabytes() -> None:
     depths = range(5, 13)
-    scores: dict[int | None, tuple[float, ...]] = {
-        d: tuple(0.8 - 0.001 * d * (1 + s) for s in range(5)) for d in depths
-    }
-    scores[None] = (0.8,) * 5
+    scores: dict[Depth, tuple[float, ...]] = {d: tuple(0.8 - 0.001 * d * (1 + s) for s in range(5)) for d in depths}
+    scores[FULL] = (0.8,) * 5
     curve = make_curve(scores, n_layers=12)
     chapters = [make_chapter(curve, task=f"task {t}", model=f"model {m}") for t in range(9) for m in range(4)]
     made = page(chapters)

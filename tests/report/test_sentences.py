@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, DepthShare
+from frostline.records.depth import FULL
 from frostline.report.wording import curve_words
 
 from .curves import make_curve
@@ -47,7 +48,7 @@ def test_what_trains(trained: int, words: str) -> None:
 
 
 def test_no_depth_keeps_it() -> None:
-    said = curve_words.answer(make_curve({None: (0.9, 0.9, 0.9), 3: (0.7, 0.7, 0.7), 6: (0.6, 0.6, 0.6)}))
+    said = curve_words.answer(make_curve({FULL: (0.9, 0.9, 0.9), 3: (0.7, 0.7, 0.7), 6: (0.6, 0.6, 0.6)}))
     assert said == (
         "No depth tried keeps 90% of the full score; the closest, training the last 3 of 6 layers,"
         " keeps 77.8% [77.8, 77.8] (accuracy 0.700 against 0.900, chance 0.500)."
@@ -55,16 +56,16 @@ def test_no_depth_keeps_it() -> None:
 
 
 def test_no_depth_finished() -> None:
-    said = curve_words.answer(make_curve({None: (0.9, 0.9, 0.9), 3: ()}))
+    said = curve_words.answer(make_curve({FULL: (0.9, 0.9, 0.9), 3: ()}))
     assert said == "No depth tried keeps 90% of the full score, accuracy 0.900 (chance 0.500)."
 
 
 def test_a_null_scale_gives_its_reason() -> None:
-    curve = make_curve({None: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=0.0)
+    curve = make_curve({FULL: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=0.0)
     assert curve_words.answer(curve) == (
         "90% of the full score means nothing here: the full model's accuracy, −0.100, is not above 0."
     )
-    above = first_scale(make_curve({None: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}), "ratio_above_chance")
+    above = first_scale(make_curve({FULL: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}), "ratio_above_chance")
     assert curve_words.answer(above) == (
         "90% of the full score above chance means nothing here:"
         " the full model's accuracy, 0.500, is not above chance (0.500)."
@@ -72,14 +73,14 @@ def test_a_null_scale_gives_its_reason() -> None:
 
 
 def test_too_few_seeds_for_an_interval() -> None:
-    said = curve_words.answer(make_curve({None: (0.78, 0.79), 3: (0.77, 0.76), 6: (0.6, 0.6)}))
+    said = curve_words.answer(make_curve({FULL: (0.78, 0.79), 3: (0.77, 0.76), 6: (0.6, 0.6)}))
     assert "keeps 97.5% (2 seeds, no interval) of the full score" in said
 
 
 def test_no_full_run_and_nothing_to_compare() -> None:
-    assert curve_words.answer(make_curve({None: (), 3: (0.7, 0.7)})).startswith("No run of the full model finished")
+    assert curve_words.answer(make_curve({FULL: (), 3: (0.7, 0.7)})).startswith("No run of the full model finished")
     alone = "The full model scores accuracy 0.700 (chance 0.500); no depth was compared with it."
-    assert curve_words.answer(make_curve({None: (0.7, 0.7)})) == alone
+    assert curve_words.answer(make_curve({FULL: (0.7, 0.7)})) == alone
     assert curve_words.answer(make_curve(keeps=())).endswith("no depth was compared with it.")
 
 
@@ -90,6 +91,6 @@ def test_unknown_times_are_left_out() -> None:
 
 
 def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:
-    shares = tuple(DepthShare(n_frozen=n, share=share) for n, share in ((None, 0.08), (2, 0.0), (3, 0.92)))
+    shares = tuple(DepthShare(n_frozen=n, share=share) for n, share in ((FULL, 0.08), (2, 0.0), (3, 0.92)))
     assert curve_words.distribution(shares) == "full: 8%, 3: 92%"
     assert curve_words.distribution(()) == "–"

@@ -10,16 +10,18 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from frostline.analysis import Curve, Point
+from frostline.records.depth import FULL
 from frostline.records.parameters import Census, DepthCount
 from frostline.report import numbers
 from frostline.report.charts.text import chart_lines
-from frostline.report.terminal import print_curve, print_layers, print_tasks
+from frostline.report.terminal import print_chapters, print_layers, print_tasks
 
+from .chapters import alone
 from .curves import make_curve
 
 SCORES = st.lists(st.floats(-1, 1), max_size=5)
 WILD_CURVES = st.builds(
-    lambda full, depths: make_curve({None: full, **depths}, n_layers=24, chance=0.0),
+    lambda full, depths: make_curve({FULL: full, **depths}, n_layers=24, chance=0.0),
     SCORES,
     st.dictionaries(st.integers(0, 24), SCORES, max_size=6),
 )
@@ -27,7 +29,7 @@ WILD_CURVES = st.builds(
 
 def shown(curve: Curve, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_curve(console, curve)
+    print_chapters(console, alone(curve))
     return read(console)
 
 
@@ -46,7 +48,7 @@ def table(page: str, title: str) -> list[list[str]]:
 
 def score_cells(point: Point) -> list[str]:
     return [
-        "full" if point.n_frozen is None else str(point.n_frozen),
+        "full" if point.n_frozen is FULL else str(point.n_frozen),
         str(point.trained_layers),
         numbers.score(point.mean),
         numbers.score_interval(point.ci),
@@ -58,7 +60,7 @@ def score_cells(point: Point) -> list[str]:
 
 def against_cells(point: Point) -> list[str]:
     return [
-        "full" if point.n_frozen is None else str(point.n_frozen),
+        "full" if point.n_frozen is FULL else str(point.n_frozen),
         numbers.difference(point.difference),
         numbers.difference_interval(point.difference_ci),
         numbers.share(point.ratio),
@@ -71,13 +73,13 @@ def against_cells(point: Point) -> list[str]:
 
 CURVES = {
     "demo": make_curve(),
-    "one seed": make_curve({None: (0.78,), 3: (0.77,), 6: (0.6,)}),
-    "two seeds": make_curve({None: (0.78, 0.79), 3: (0.77, 0.7), 6: (0.6, 0.5)}),
-    "a depth crashed": make_curve({None: (0.78, 0.79, 0.77), 3: (), 6: (0.6, 0.5, 0.4)}),
-    "full crashed": make_curve({None: (), 3: (0.78, 0.79, 0.77)}),
-    "nothing": make_curve({None: ()}),
-    "negative": make_curve({None: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
-    "24 layers": make_curve({None: (0.88, 0.87, 0.89)} | dict.fromkeys(range(12, 25), (0.8, 0.81, 0.79)), n_layers=24),
+    "one seed": make_curve({FULL: (0.78,), 3: (0.77,), 6: (0.6,)}),
+    "two seeds": make_curve({FULL: (0.78, 0.79), 3: (0.77, 0.7), 6: (0.6, 0.5)}),
+    "a depth crashed": make_curve({FULL: (0.78, 0.79, 0.77), 3: (), 6: (0.6, 0.5, 0.4)}),
+    "full crashed": make_curve({FULL: (), 3: (0.78, 0.79, 0.77)}),
+    "nothing": make_curve({FULL: ()}),
+    "negative": make_curve({FULL: (-0.02, 0.01, -0.05), 3: (-0.1, -0.02, 0.01)}, chance=0.0),
+    "24 layers": make_curve({FULL: (0.88, 0.87, 0.89)} | dict.fromkeys(range(12, 25), (0.8, 0.81, 0.79)), n_layers=24),
 }
 
 
@@ -143,7 +145,7 @@ def test_operating_points_with_their_distribution() -> None:
         ["97.5%", "the full score", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
         ["97.5%", "the full score above chance", "full", "6", "full, 3–4", "full: 88%, 3: 12%"],
     ]
-    null = make_curve({None: (-0.1, -0.1), 3: (0.1, 0.1)}, chance=0.0)
+    null = make_curve({FULL: (-0.1, -0.1), 3: (0.1, 0.1)}, chance=0.0)
     assert table(shown(null, 100), "Operating points")[0] == ["90%", "the full score", "–", "–", "–", "–"]
 
 
@@ -157,7 +159,7 @@ def test_names_of_any_kind() -> None:
 
 def coloured(environment: dict[str, str]) -> str:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard", _environ=environment)
-    print_curve(console, make_curve())
+    print_chapters(console, alone(make_curve()))
     return read(console)
 
 
@@ -170,7 +172,7 @@ def test_no_color_is_honoured_and_says_the_same() -> None:
 
 
 def test_the_chart_puts_marks_where_the_scores_are() -> None:
-    curve = make_curve({None: (0.9, 1.0, 0.8), 3: (0.6, 0.7, 0.5), 6: (0.5, 0.5, 0.5)})
+    curve = make_curve({FULL: (0.9, 1.0, 0.8), 3: (0.6, 0.7, 0.5), 6: (0.5, 0.5, 0.5)})
     curve = curve.replace(full=curve.full.replace(ci=(0.8, 1.0)))
     start, n_columns = 8, 51
     lines = chart_lines(curve, start + n_columns + 9)
@@ -194,7 +196,7 @@ def test_the_chart_shows_seeds_where_there_is_no_interval() -> None:
 def test_no_chart_without_scores_or_room() -> None:
     assert chart_lines(CURVES["nothing"], 80) == []
     assert chart_lines(CURVES["demo"], 30) == []
-    flat = chart_lines(make_curve({None: (0.5,), 3: (0.5,)}, keeps=()), 80)
+    flat = chart_lines(make_curve({FULL: (0.5,), 3: (0.5,)}, keeps=()), 80)
     assert len(flat) == 3
 
 

@@ -8,6 +8,7 @@ import pytest
 from frostline import stats
 from frostline.analysis import VIEWS, Curve, Series, View, series
 from frostline.analysis.views import score_to_reach
+from frostline.records.depth import FULL
 
 from .curves import DEMO_SCORES, make_curve
 
@@ -19,10 +20,10 @@ def seen(curve: Curve, view: View) -> Series:
 
 
 def test_the_score_to_reach() -> None:
-    curve = make_curve({None: (0.8, 0.8, 0.8), 3: (0.7, 0.7, 0.7)})
+    curve = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.7, 0.7, 0.7)})
     assert [score_to_reach(curve, asked) for asked in curve.operating_points] == pytest.approx([0.72, 0.77])
     assert score_to_reach(curve, None) is None
-    null = make_curve({None: (-0.8,), 3: (0.7,)}, chance=0.0)
+    null = make_curve({FULL: (-0.8,), 3: (0.7,)}, chance=0.0)
     assert [score_to_reach(null, asked) for asked in null.operating_points] == [None, None]
 
 
@@ -67,13 +68,13 @@ def test_runs_lines_and_the_full_model_lie_where_the_view_puts_them() -> None:
 
 
 def test_a_view_that_means_nothing_is_not_there() -> None:
-    no_full = make_curve({None: (), 3: (0.7, 0.7, 0.7)})
+    no_full = make_curve({FULL: (), 3: (0.7, 0.7, 0.7)})
     assert [series(no_full, view) is None for view in VIEWS] == [False, True, True, True, False]
-    at_chance = make_curve({None: (0.5,), 3: (0.5,)})
+    at_chance = make_curve({FULL: (0.5,), 3: (0.5,)})
     assert [series(at_chance, view) is None for view in VIEWS] == [False, False, False, True, False]
 
 
 def test_a_depth_that_crashed_has_no_value() -> None:
-    curve = make_curve({None: (0.78, 0.79, 0.8), 3: (), 6: (0.6, 0.6, 0.6)})
+    curve = make_curve({FULL: (0.78, 0.79, 0.8), 3: (), 6: (0.6, 0.6, 0.6)})
     for view in VIEWS:
         assert [mark.value is None for mark in seen(curve, view).marks] == [True, False]

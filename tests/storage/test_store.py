@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from frostline.errors import DataError, UsageError
+from frostline.records.depth import with_full
 from frostline.records.results import Crash, RunResult
 from frostline.storage import atomic
 from frostline.storage.runs import FolderIdentity, Store
@@ -83,7 +84,7 @@ class TestContract:
         assert store.damaged == {}
 
     def test_keeps_runs_apart(self, store: Store) -> None:
-        results = [make_result(depth, seed, 0.5 + seed / 10) for depth in (None, 1, 2) for seed in range(3)]
+        results = [make_result(depth, seed, 0.5 + seed / 10) for depth in with_full((1, 2)) for seed in range(3)]
         for result in results:
             store.put(result)
         assert [store.get(result.key) for result in results] == results

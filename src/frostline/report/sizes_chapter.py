@@ -86,6 +86,7 @@ class SizesChapter(Chapter):
 
 
 def _views(sizes: Sizes) -> Iterator[Shown]:
+    metric = numbers.one_line(sizes.metric, 40)
     for view in HEAT_VIEWS:
         chart = heat_chart(sizes, view)
         if chart is not None:
@@ -94,6 +95,6 @@ def _views(sizes: Sizes) -> Iterator[Shown]:
                 name=view,
                 title=VIEW_TITLES[view],
                 panels=drawn(chart, f"{what} by training rows and frozen layers; the table below holds its values"),
-                caption=f"{what.capitalize()} ({numbers.one_line(sizes.metric, 40)}); the stronger the colour, the higher.",
+                caption=f"{what.capitalize()} ({metric}); the stronger the colour, the higher.",
                 tables=[heat_table(sizes, view)],
             )

@@ -65,12 +65,8 @@ def heat_table(sizes: Sizes, view: HeatView) -> Table:
 def _named(sizes: Sizes) -> list[tuple[str, Curve]]:
     """The curves with their training rows in words; two of one size are numbered."""
     rows = [one.train_size for one in sizes.train_sizes]
-    names = [
-        numbers.count(n_train)
-        if rows.count(n_train) == 1
-        else f"{numbers.count(n_train)} ({rows[:at].count(n_train) + 1})"
-        for at, n_train in enumerate(rows)
-    ]
+    suffixes = [f" ({rows[:at].count(size) + 1})" if rows.count(size) > 1 else "" for at, size in enumerate(rows)]
+    names = [f"{numbers.count(size)}{suffix}" for size, suffix in zip(rows, suffixes, strict=True)]
     return [(name, one.curve) for name, one in zip(names, sizes.train_sizes, strict=True)]
 
 

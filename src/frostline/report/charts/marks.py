@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frostline.analysis import Interval
+from frostline.records.depth import Depth
 from frostline.report import numbers
 from frostline.report.charts.curve import ACCENT, FONT, GREY, INK, PALE, Row
 
@@ -36,7 +37,7 @@ def row(panel: str, kind: str, **values: Any) -> Row:
     return {"panel": panel, "kind": kind, **values}
 
 
-def marked(panel: str, x: float | str | None, y: float, interval: Interval | None, said: str) -> Iterator[Row]:
+def marked(panel: str, x: float | str | Depth | None, y: float, interval: Interval | None, said: str) -> Iterator[Row]:
     """A mean and its interval."""
     yield row(panel, "mean", x=x, y=y, said=said)
     if interval is not None:
