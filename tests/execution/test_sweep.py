@@ -50,7 +50,7 @@ class Scripted:
         self.begun.append(label(job.spec))
         self._open.append(job.spec)
 
-    def outcome(self, timeout: float | None = None) -> RunResult | Crash | None:
+    def outcome(self, timeout: float | None = None) -> RunResult | Crash | None:  # noqa: ARG002
         if not self._open:
             return None
         spec = min(self._open, key=lambda spec: label(spec) == self._slow)
