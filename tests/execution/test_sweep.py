@@ -1,22 +1,23 @@
-"""Places that would be idle during a line search are given to what will probably be asked for next."""
+"""The sweep: early starts on idle workers, reruns, pauses, and claims of other processes."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pytest
-from rich.console import Console
 
-from commands import Told, Toy
-from frostline.execution.executor import Listener
+from commands import Recorder, Toy
+from frostline.execution.events import Listener
+from frostline.execution.executor import Job
 from frostline.execution.local import LocalProcesses
-from frostline.execution.sweep import Rerun, Sweep, label
-from frostline.records.depth import FULL
-from frostline.records.results import Crash, Leg, RunResult
+from frostline.execution.progress import label
+from frostline.execution.sweep import Rerun, Sweep, Wanted
+from frostline.records.results import Crash, RunResult
 from frostline.records.specs import RunSpec
-from frostline.report.progress.display import PlainProgress
 from frostline.storage.runs import Store
 from frostline.testing.models import make_spec
 from synthetic import make_result
@@ -36,18 +37,25 @@ class Scripted:
     def n_free(self) -> int:
         return 2 - len(self._open)
 
-    def start(self, spec: RunSpec, listener: Listener, beside: Sequence[str] = (), leg: Leg | None = None) -> None:
-        assert self.n_free, "nothing is begun without a place"
-        assert not beside, "nothing here starts from kept states"
-        assert leg is None, "no run was left before"
-        listener.started(spec)
-        self.begun.append(label(spec))
-        self._open.append(spec)
+    def __enter__(self) -> Self:
+        return self
 
-    def outcome(self) -> RunResult | Crash:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+    def start(self, job: Job, listener: Listener) -> None:
+        assert self.n_free, "nothing is started without a place"
+        assert job == Job(job.spec), "nothing here is cached or was paused"
+        listener.started(job.spec)
+        self.begun.append(label(job.spec))
+        self._open.append(job.spec)
+
+    def outcome(self, timeout: float | None = None) -> RunResult | Crash | None:  # noqa: ARG002
+        if not self._open:
+            return None
         spec = min(self._open, key=lambda spec: label(spec) == self._slow)
         self._open.remove(spec)
-        return make_result(FULL, spec.seed, self._scores(spec), spec=spec)
+        return make_result(None, spec.seed, self._scores(spec), spec=spec)
 
     def stop(self, spec: RunSpec) -> None:
         self._open.remove(spec)
@@ -66,16 +74,28 @@ def replicates_of(searched: Sequence[RunResult]) -> list[RunSpec]:
     return [BASE.replace(learning_rate=best.spec.learning_rate, seed=seed) for seed in range(3)]
 
 
+def run(
+    sweep: Sweep, specs: Sequence[RunSpec], guess: Callable[[Sequence[RunResult]], Sequence[RunSpec]] = lambda _: ()
+) -> dict[str, RunResult]:
+    """The results of a step by key."""
+    found: dict[str, RunResult] = {}
+    for outcome in sweep.do([Wanted(spec) for spec in specs], lambda: guess(list(found.values()))):
+        assert isinstance(outcome, RunResult)
+        found[outcome.key] = outcome
+    return found
+
+
 def searched(folder: Path, scores: dict[float, float], slow: str = "", rerun: Rerun = "only-missing") -> Scripted:
     """Who did a line search and the replicates at the rate that wins it."""
     executor = Scripted(lambda spec: scores[spec.learning_rate], slow)
-    sweep = Sweep(Store(folder), executor, PlainProgress(Console(quiet=True)), n_layers=2, rerun=rerun)
-    found = sweep.run(SEARCH, lambda results: replicates_of(list(results)))
+    sweep = Sweep(Store(folder), executor, rerun=rerun)
+    found = run(sweep, SEARCH, replicates_of)
     assert found.keys() == {spec.key for spec in SEARCH}
     wanted = replicates_of(list(found.values()))
-    assert sweep.run(wanted).keys() == {spec.key for spec in wanted}
+    assert run(sweep, wanted).keys() == {spec.key for spec in wanted}
     assert sweep.n_done + sweep.n_reused == len(SEARCH) + len(wanted), "what was guessed wrong does not count"
     assert {path.stem for path in (folder / "runs").glob("*.json")} == {spec.key for spec in (*SEARCH, *wanted)}
+    assert not (folder / "claims").exists(), "all claims are released"
     return executor
 
 
@@ -112,18 +132,18 @@ def test_what_is_stored_is_not_guessed_again_unless_all_is_done_anew(tmp_path: P
 
 def test_a_run_that_is_stopped_has_no_outcome_and_its_place_is_free_again(toy: Toy) -> None:
     is_under_way = threading.Event()
-    told = Told(lambda _spec, _record: is_under_way.set())
+    listener = Recorder(lambda _spec, _record: is_under_way.set())
     endless = make_spec(toy.model, toy.train, layout="packed").replace(epochs=10_000)
     short, waits = endless.replace(epochs=1), endless.replace(seed=1)
     with LocalProcesses(1, threads=1, max_cache_bytes=2**30) as executor:
         for spec in (endless, waits):
-            executor.start(spec, told)
+            executor.start(Job(spec), listener)
         assert executor.n_free == 0
         assert is_under_way.wait(60)
         executor.stop(waits)
         executor.stop(endless)
         assert executor.n_free == 1
-        executor.start(short, told)
+        executor.start(Job(short), listener)
         outcome = executor.outcome()
     assert isinstance(outcome, RunResult), outcome
     assert outcome.spec == short

@@ -8,6 +8,7 @@ losses of the unfinished epoch. The batches of an epoch follow from a seed, so t
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -229,7 +230,8 @@ class Descent:
         """The state after the last step, with the losses and the time of the unfinished epoch."""
         return Checkpoint(
             n_steps=self.n_done,
-            epochs=[record.to_json() for record in self.epochs],
+            # Metrics may be numpy numbers, which `weights_only` loading refuses: JSON makes them plain floats.
+            epochs=[json.loads(json.dumps(record.to_json())) for record in self.epochs],
             losses=[(float(loss), n_rows) for loss, n_rows in losses],
             seconds=seconds,
             weights=[parameter.detach().cpu() for parameter in self._all_parameters],

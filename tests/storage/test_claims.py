@@ -1,0 +1,77 @@
+"""Claims: one living process at a time, and a dead process holds nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frostline.storage.claims import Claims
+
+HOLDER = """
+import sys
+from pathlib import Path
+from frostline.storage.claims import Claims
+
+claims = Claims(Path(sys.argv[1]))
+print(claims.take("key"), flush=True)
+sys.stdin.readline()
+claims.release("key")
+print("released", flush=True)
+sys.stdin.readline()
+"""
+
+
+def start_holder(out: Path) -> subprocess.Popen[str]:
+    """A process that has claimed `key`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def test_a_claim_is_held_by_one_and_its_file_goes_with_it(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path), Claims(tmp_path)
+    assert one.take("key")
+    assert one.take("key"), "it is ours"
+    assert not other.take("key")
+    assert other.take("another")
+    assert other.holders(["key", "unclaimed"]) == [os.getpid()]
+    one.release("key")
+    assert other.take("key")
+    other.release_all()
+    assert not (tmp_path / "claims").exists()
+
+
+def test_a_forgotten_claim_goes_with_its_owner(tmp_path: Path) -> None:
+    forgotten = Claims(tmp_path)
+    assert forgotten.take("key")
+    del forgotten
+    assert not (tmp_path / "claims").exists()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_claim_of_another_process_ends_with_its_release_or_its_death(tmp_path: Path, is_killed: bool) -> None:
+    claims, holder = Claims(tmp_path), start_holder(tmp_path)
+    assert not claims.take("key")
+    assert claims.holders(["key"]) == [holder.pid]
+    if is_killed:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+        assert (tmp_path / "claims" / "key").exists(), "the file is left, but it means nothing"
+    else:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "released\n"
+    assert claims.take("key")
+    holder.communicate()
+    claims.release_all()
+    assert not (tmp_path / "claims").exists()
