@@ -39,8 +39,7 @@ def test_it_is_short_and_keeps_the_promises_of_kinds() -> None:
 
 def test_a_curve_in_worker_processes_and_its_report(files: tuple[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    settings = {"kind": KIND, "frozen": "1-2", "seeds": 2, "lr": 1e-2, "epochs": 1, "workers": 2}
-    found = frostline.curve(*files, out=out, **settings)
+    found = frostline.curve(*files, out=out, kind=KIND, frozen="1-2", seeds=2, lr=1e-2, epochs=1, workers=2)
     assert found.metric == "nearness"
     assert found.chance > 0.4, "a constant answer is near to some"
     stored = [json.loads(path.read_text())["content"] for path in (out / "runs").glob("*.json")]

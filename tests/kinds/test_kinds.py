@@ -24,11 +24,11 @@ BROKEN: Mapping[str, tuple[Kind, dict[str, Any]]] = {
         REGRESSION, {"metrics": {"wrong": Metric(of=lambda y, x: -float(np.corrcoef(y, x)[0, 1]),
                                                  answers=lambda outputs: outputs[:, 0])}},
     ),
-    "the loss in numpy is that in torch": (CLASSIFICATION, {"mean_loss": lambda labels, outputs: 0.0}),
+    "the loss in numpy is that in torch": (CLASSIFICATION, {"mean_loss": lambda *_: 0.0}),
     "first metric is a score": (REGRESSION, {"metrics": {"rmse": REGRESSION.metrics["rmse"]}}),
     "units are numbered in order": (REGRESSION, {"units": lambda labels: 2 * np.arange(len(labels))}),
-    "the first column": (CLASSIFICATION, {"prediction": lambda outputs, names: {"answer": 1.0}}),
-    "predictions follow": (REGRESSION, {"prediction": lambda outputs, names: {"prediction": 1.0}}),
+    "the first column": (CLASSIFICATION, {"prediction": lambda *_: {"answer": 1.0}}),
+    "predictions follow": (REGRESSION, {"prediction": lambda *_: {"prediction": 1.0}}),
 }  # fmt: skip
 
 

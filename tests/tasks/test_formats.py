@@ -232,7 +232,7 @@ BROKEN: dict[str, tuple[str, str, int | None, str]] = {
     "a broken line": (".jsonl", ROW + '{"text": "a", "label"}\n', 2, "is not JSON .Expecting ':' .* column 22"),
     "a line that was cut": (".jsonl", ROW + "\n" + ROW[:10], 3, "is not JSON"),
     "a broken array": (".json", "[" + ROW + "," + ROW[:10], 2, "is not JSON"),
-    "one object over many lines": (".json", '{\n "text": ["a"]\n}', None, "one object per line, or one array of objects"),
+    "one object over many lines": (".json", '{\n "text": ["a"]\n}', None, "one object per line, or one array"),
     "a line that is no object": (".jsonl", ROW + "[1, 2]\n", 2, "is not a JSON object but list"),
     "an array of numbers": (".json", "[1, 2]", None, "row 1: is not a JSON object but int"),
     "other keys": (".jsonl", ROW + '{"txt": "a", "label": 0}\n', 2, "no key 'text'; its keys: txt, label. Did you"),
@@ -299,7 +299,7 @@ def test_a_line_of_200_mb_is_given_up_at_once(tmp_path: Path, suffix: str) -> No
             stream.write(b"x" * 2**20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(
-        DataError, match="longer than 10,000,000 characters" if suffix != ".parquet" else "not Parquet"
+        DataError, match="longer than 10,000,000 characters" if suffix != ".parquet" else "not a readable Parquet"
     ) as caught:
         load(str(path))
     assert caught.value.line == (None if suffix == ".parquet" else 2)
@@ -344,7 +344,10 @@ def test_all_columns_for_predictions(tmp_path: Path) -> None:
 
 ONE_OBJECT = {
     "rows in a key": ({"data": [{"text": "a", "label": 1}]}, r"keys: data\).*in 'data'; write that array alone"),
-    "columns of pandas": ({"text": {"0": "a"}, "label": {"0": 1}}, r"keys: text, label\), each a whole .*records"),
+    "columns of pandas": (
+        {"text": {"0": "a"}, "label": {"0": 1}},
+        r"keys: text, label\), each key with a whole .*records",
+    ),
     "columns as lists": ({"text": ["a", "b"], "label": [0, 1]}, r"keys: text, label\), each key with a whole column"),
 }
 

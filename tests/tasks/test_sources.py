@@ -163,7 +163,7 @@ def test_a_configuration_of_a_data_set(splits: DatasetDict) -> None:
     data = load("owner/name:small")
     assert (data.task.name, len(data.train)) == ("name-small", 40)
     assert len(load("owner/name:large").train) == 18
-    with pytest.raises(DataError, match=r"Config name is missing.*'small'.*given as owner/name:config"):
+    with pytest.raises(DataError, match=r"Config name is missing.*'small'.*write a configuration as owner/name:config"):
         load("owner/name")
     with pytest.raises(DataError, match="'middle' not found"):
         load("owner/name:middle")

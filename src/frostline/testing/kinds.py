@@ -83,7 +83,7 @@ def check_losses(kind: Kind, labels: Labels, outputs: Array) -> None:
     for some in (outputs, drawn):
         ours, theirs = kind.mean_loss(labels, some), float(loss(torch.from_numpy(some), torch.from_numpy(labels)))
         assert abs(ours - theirs) <= _NEAR * max(1.0, abs(ours)), (
-            f"the loss in numpy is that in torch: {ours}, {theirs}"
+            f"the loss in numpy is that in torch: {ours:g}, {theirs:g}"
         )
     assert kind.mean_loss(labels, outputs) < kind.mean_loss(labels, drawn), "right outputs have the lowest loss"
 
