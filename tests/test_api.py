@@ -17,7 +17,7 @@ import frostline
 from commands import ENVIRONMENT, N_RUNS, Finished, Toy, curve_numbers
 from frostline import api, tasks
 from frostline.cli import main
-from frostline.errors import UsageError
+from frostline.errors import DataError, UsageError
 from frostline.model.load import describe, load_tokenizer
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.saving.predict import predict_file
@@ -137,7 +137,7 @@ class TestRowsInMemory:
     def test_they_are_kept_once_by_their_content(self, tmp_path: Path) -> None:
         kept = self.source(frame(), tmp_path)
         assert (kept.parent.parent, kept.name) == (tmp_path / "data", "data")
-        assert [path.name for path in kept.iterdir()] == ["train.parquet"]
+        assert sorted(path.name for path in kept.iterdir()) == [".written-by-frostline", "train.parquet"]
         before = (kept / "train.parquet").stat().st_ino
         assert self.source(frame(), tmp_path) == kept
         assert (kept / "train.parquet").stat().st_ino == before
@@ -239,6 +239,29 @@ class TestRowsInMemory:
             with pytest.raises(UsageError, match=r"name is for rows that Python holds; the task .* has its own"):
                 make_request(str(toy.model), task, {"name": "mine", "out": tmp_path})
             assert make_request(str(toy.model), task, {"out": tmp_path})[0].task.name != "mine"
+
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            (
+                {"text": "txt"},
+                r"^the data \(train\) has no column 'txt'; its columns: text, label, id. Did you mean 'text'",
+            ),
+            ({"label": "lable"}, r"^the data \(train\) has no column 'lable'"),
+            (
+                {"label": "text", "text": "id", "kind": "regression"},
+                r"^the data \(train\): row 1: the label '.*not a fin",
+            ),
+        ],
+    )
+    def test_faults_name_the_data_and_no_internal_file(
+        self, changes: dict[str, str], reason: str, toy: Toy, tmp_path: Path
+    ) -> None:
+        request, _ = make_request(str(toy.model), frame(), {"out": tmp_path, **changes})
+        with pytest.raises((UsageError, DataError), match=reason) as caught:
+            tasks.load(tasks.resolve(request.task))
+        assert "parquet" not in str(caught.value)
+        assert str(tmp_path) not in str(caught.value)
 
     def test_text_that_is_not_utf_8_is_told_in_one_line(self, tmp_path: Path) -> None:
         broken = pyarrow.array([b"so good", b"caf\xe9"]).view(pyarrow.string())

@@ -181,7 +181,7 @@ class TestContract:
 
 
 class TestIdentity:
-    @pytest.mark.parametrize("field", ["model_fingerprint", "task", "data_fingerprint"])
+    @pytest.mark.parametrize("field", ["model_fingerprint", "task"])
     def test_another_one_is_refused_naming_both(self, store: Store, field: str) -> None:
         other = IDENTITY.replace(**{field: "c" * 32})
         with pytest.raises(UsageError, match="--out") as raised:
@@ -189,6 +189,15 @@ class TestIdentity:
         assert IDENTITY.text in str(raised.value)
         assert other.text in str(raised.value)
         assert IDENTITY.text != other.text
+
+    def test_changed_data_is_said_to_have_changed(self, store: Store) -> None:
+        reason = r"the data of toy changed since the first run in --out .*out \(\d{4}-\d\d-\d\d .*Give another --out"
+        with pytest.raises(UsageError, match=reason) as raised:
+            Store.open(store.folder, IDENTITY.replace(data_fingerprint="c" * 32))
+        assert "cccc" not in str(raised.value), "no hash helps here"
+        # Where the model is another too, both are named.
+        with pytest.raises(UsageError, match="this is model"):
+            Store.open(store.folder, IDENTITY.replace(data_fingerprint="c" * 32, model_fingerprint="d" * 32))
 
     def test_the_same_model_elsewhere_is_welcome(self, store: Store) -> None:
         store.put(RESULT)

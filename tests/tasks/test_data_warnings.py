@@ -68,6 +68,26 @@ def test_how_classes_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "alike"),
+    [
+        (("Yes", "no", "yes"), "'Yes' and 'yes'"),
+        (("NO", "No", "a b", "a  b", "no"), "'NO' and 'No' and 'no', 'a b' and 'a  b'"),
+        (("yes", "no"), None),
+        (("a", "b", "ab"), None),
+    ],
+)
+def test_classes_that_differ_only_in_case_or_spaces(names: tuple[str, ...], alike: str | None) -> None:
+    advice = f"classes that differ only in case or spaces: {alike}; if they are one class, write it in one way"
+    assert class_warnings(make_task(names))[1:] == ([advice] if alike else [])
+
+
+def test_yes_and_yes_in_a_file(tmp_path: Path) -> None:
+    data = tasks.load(tasks.parse(write(tmp_path / "own.csv", *["Yes", "yes", "no"] * 10)))
+    assert len(data.label_names) == 3
+    assert any("'Yes' and 'yes'" in warning for warning in data.warnings)
+
+
+@pytest.mark.parametrize(
     ("counts", "is_told"),
     [
         ((90, 10), True),

@@ -69,7 +69,7 @@ def test_two_classes_also_have_f1(own: str) -> None:
     data = load(own, metric="mcc")
     assert data.task.metrics == ("mcc", "accuracy", "f1", "macro_f1", "roc_auc")
     assert data.warnings == (
-        "classes: no = 0, yes = 1; f1 is that of yes",
+        "classes: no = 0, yes = 1; f1 is the F1 of yes",
         "no dev file: 4 of 40 rows (10%) were set aside as dev with a fixed seed",
     )
     assert tasks.metrics_of(tasks.parse(own)) == ("accuracy", "f1", "macro_f1", "mcc", "roc_auc")

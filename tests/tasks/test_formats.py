@@ -232,21 +232,21 @@ BROKEN: dict[str, tuple[str, str, int | None, str]] = {
     "a broken line": (".jsonl", ROW + '{"text": "a", "label"}\n', 2, "is not JSON .Expecting ':' .* column 22"),
     "a line that was cut": (".jsonl", ROW + "\n" + ROW[:10], 3, "is not JSON"),
     "a broken array": (".json", "[" + ROW + "," + ROW[:10], 2, "is not JSON"),
-    "one object over many lines": (".json", '{\n "text": ["a"]\n}', None, "one object a line, or one array of objects"),
-    "a line that is no object": (".jsonl", ROW + "[1, 2]\n", 2, "is no JSON object but list"),
-    "an array of numbers": (".json", "[1, 2]", None, "row 1: is no JSON object but int"),
+    "one object over many lines": (".json", '{\n "text": ["a"]\n}', None, "one object per line, or one array"),
+    "a line that is no object": (".jsonl", ROW + "[1, 2]\n", 2, "is not a JSON object but list"),
+    "an array of numbers": (".json", "[1, 2]", None, "row 1: is not a JSON object but int"),
     "other keys": (".jsonl", ROW + '{"txt": "a", "label": 0}\n', 2, "no key 'text'; its keys: txt, label. Did you"),
     "other keys in an array": (".json", f"[{ROW}, {{}}]", None, "row 2: has no key"),
-    "a key twice": (".jsonl", '{"text": "a", "label": 0, "text": "b"}\n', 1, "the key 'text' is there more than once"),
+    "a key twice": (".jsonl", '{"text": "a", "label": 0, "text": "b"}\n', 1, "the key 'text' occurs more than once"),
     "half a character": (".jsonl", ROW + '{"text": "a\\ud83d", "label": 1}\n', 2, "half of a surrogate pair"),
     "a deep nest": (".jsonl", "[" * 100_000, None, "too deeply nested"),
     "a number without end": (".jsonl", ROW + f'{{"text": "a", "label": {"1" * 5000}}}\n', 2, "4300 digits"),
     "one class": (".jsonl", ROW * 3, None, "all labels .* are '0'"),
     "a NUL": (".csv", "text,label\na\0,0\n", 2, "looks binary, not like text"),
-    "Parquet by another name": (".csv", "PAR1\x15", None, "is a Parquet file; give its name the ending .parquet"),
+    "Parquet by another name": (".csv", "PAR1\x15", None, "is a Parquet file; rename it to .parquet"),
     "a zip": (".tsv", "PK\x03\x04", None, "is a zip or Excel file"),
-    "another file by the name of Parquet": (".parquet", "text,label\na,0\n", None, "is not Parquet that can be read"),
-    "empty Parquet": (".parquet", "", None, "is not Parquet that can be read"),
+    "another file by the name of Parquet": (".parquet", "text,label\na,0\n", None, "is not a readable Parquet file"),
+    "empty Parquet": (".parquet", "", None, "is not a readable Parquet file"),
     "too large a number": (".csv", "text,label\na,1\nb,1e39\n", 3, "too large to train on"),
 }  # fmt: skip
 
@@ -280,7 +280,7 @@ def test_parquet_that_was_cut_and_columns_that_are_not_there(tmp_path: Path) -> 
     whole = Path(source).read_bytes()
     for n_bytes in (3, 8, len(whole) // 2, len(whole) - 1):
         Path(source).write_bytes(whole[:n_bytes])
-        with pytest.raises(DataError, match=r"own.parquet: is not Parquet that can be read; was it written"):
+        with pytest.raises(DataError, match=r"own.parquet: is not a readable Parquet file; was it written"):
             load(source)
     twice = pyarrow.table([["a"], ["b"], [0]], names=["text", "text", "label"])
     parquet.write_table(twice, source)
@@ -299,7 +299,7 @@ def test_a_line_of_200_mb_is_given_up_at_once(tmp_path: Path, suffix: str) -> No
             stream.write(b"x" * 2**20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(
-        DataError, match="longer than 10,000,000 characters" if suffix != ".parquet" else "not Parquet"
+        DataError, match="longer than 10,000,000 characters" if suffix != ".parquet" else "not a readable Parquet"
     ) as caught:
         load(str(path))
     assert caught.value.line == (None if suffix == ".parquet" else 2)
@@ -310,7 +310,7 @@ def test_a_line_of_200_mb_is_given_up_at_once(tmp_path: Path, suffix: str) -> No
 def test_a_field_over_many_lines_ends_somewhere_too(tmp_path: Path) -> None:
     line = "x" * 999 + "\n"
     source = write_text(tmp_path / "own.csv", 'text,label\n"' + line * (MOST_CHARACTERS // 1000 + 1))
-    with pytest.raises(DataError, match=r"line 2: a field is longer than .* quotation mark never closed"):
+    with pytest.raises(DataError, match=r"line 2: a field is longer than .* quotation mark that is never closed"):
         load(source)
 
 
@@ -344,8 +344,11 @@ def test_all_columns_for_predictions(tmp_path: Path) -> None:
 
 ONE_OBJECT = {
     "rows in a key": ({"data": [{"text": "a", "label": 1}]}, r"keys: data\).*in 'data'; write that array alone"),
-    "columns of pandas": ({"text": {"0": "a"}, "label": {"0": 1}}, r"keys: text, label\), each a whole .*records"),
-    "columns as lists": ({"text": ["a", "b"], "label": [0, 1]}, r"keys: text, label\), each a whole column"),
+    "columns of pandas": (
+        {"text": {"0": "a"}, "label": {"0": 1}},
+        r"keys: text, label\), each key with a whole .*records",
+    ),
+    "columns as lists": ({"text": ["a", "b"], "label": [0, 1]}, r"keys: text, label\), each key with a whole column"),
 }
 
 
@@ -362,7 +365,7 @@ def test_a_file_that_is_one_object_is_told_what_it_is(name: str, indent: int | N
 def test_one_row_is_a_row_and_over_several_lines_it_is_not(tmp_path: Path) -> None:
     row = {"text": "a", "tokens": ["a"]}
     assert tasks.read_columns(Path(write_text(tmp_path / "own.json", json.dumps(row))))["text"] == ["a"]
-    with pytest.raises(DataError, match="over several lines; write one object a line"):
+    with pytest.raises(DataError, match="over several lines; write one object per line"):
         tasks.read_columns(Path(write_text(tmp_path / "own.json", json.dumps(row, indent=2))))
 
 

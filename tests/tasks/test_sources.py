@@ -140,7 +140,7 @@ def test_a_damaged_folder_is_one_line(splits: DatasetDict, damage: str) -> None:
         (folder / "state.json").unlink()
     else:
         (folder / "state.json").write_text("{" if damage == "no json" else "{}")
-    with pytest.raises(DataError, match=r"^saved: is no data set that can be read \(.*\); save it again$") as caught:
+    with pytest.raises(DataError, match=r"^saved: is not a readable data set \(.*\); save it again$") as caught:
         load("saved")
     assert str(caught.value).isprintable()
 
@@ -153,7 +153,7 @@ def test_a_folder_laid_out_as_on_the_hub(splits: DatasetDict, capfd: pytest.Capt
     assert data.fingerprint == load("mine").fingerprint
     assert capfd.readouterr() == ("", "")
     Path("mine/data/validation-00000-of-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="mine: is no data set that can be read"):
+    with pytest.raises(DataError, match="mine: is not a readable data set"):
         load("mine")
 
 
@@ -163,7 +163,7 @@ def test_a_configuration_of_a_data_set(splits: DatasetDict) -> None:
     data = load("owner/name:small")
     assert (data.task.name, len(data.train)) == ("name-small", 40)
     assert len(load("owner/name:large").train) == 18
-    with pytest.raises(DataError, match=r"Config name is missing.*'small'.*given as owner/name:config"):
+    with pytest.raises(DataError, match=r"Config name is missing.*'small'.*write a configuration as owner/name:config"):
         load("owner/name")
     with pytest.raises(DataError, match="'middle' not found"):
         load("owner/name:middle")
@@ -239,7 +239,7 @@ def test_configurations_without_a_card_are_kept_apart(splits: DatasetDict) -> No
         place.mkdir(parents=True)
         rows(20, first).to_parquet(place / "train-00000-of-00001.parquet")
         splits["validation"].to_parquet(place / "validation-00000-of-00001.parquet")
-    with pytest.raises(UsageError, match="copy holds several data sets: a, b; give one of them as copy:a"):
+    with pytest.raises(UsageError, match="copy contains several data sets: a, b; give one of them as copy:a"):
         load("copy")
     assert load("copy:b").train.texts == [f"row {i}" for i in range(500, 520)]
     assert (load("copy:a").task.name, load("copy:a").train.texts[0]) == ("copy-a", "row 0")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,7 +76,7 @@ class Store:
             what = str(error).removeprefix(f"{path}: ")
             raise DataError(f"{what}; move it away, or give another --out folder", path=path) from error
         if kept.key != identity.key:
-            raise UsageError(f"--out {folder} holds {kept.text}; this is {identity.text}. Give another --out folder")
+            raise UsageError(f"{_difference(folder, path, kept, identity)}. Give another --out folder")
         return cls(folder)
 
     def get(self, key: str) -> RunResult | None:
@@ -182,6 +183,14 @@ class Store:
             aside.mkdir(exist_ok=True)
             names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
             path.rename(next(name for name in names if not name.exists()))
+
+
+def _difference(folder: Path, path: Path, kept: FolderIdentity, given: FolderIdentity) -> str:
+    """Why a folder cannot hold the runs of this model, task and data."""
+    if kept.replace(data_fingerprint=given.data_fingerprint).key == given.key:
+        since = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
+        return f"the data of {kept.task} changed since the first run in --out {folder} ({since:%Y-%m-%d %H:%M} UTC)"
+    return f"--out {folder} holds {kept.text}; this is {given.text}"
 
 
 def _sealed(record: Record) -> str:
