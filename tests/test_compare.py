@@ -19,8 +19,11 @@ from commands import Finished, Toy, check_one_line, curve_numbers, frostline, nu
 from frostline.analysis import ComparisonChapter
 from frostline.cli import main
 from frostline.storage.runs import Store
+from frostline.strategies import parse
+from frostline.studies.compare import _summary
 from frostline.studies.stored import chapters
-from frostline.testing.models import make_model
+from frostline.testing.models import make_model, make_spec
+from frostline.training.run import Runner
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
@@ -43,6 +46,26 @@ def command(toy: Toy, *more: str) -> tuple[str, ...]:
 def done(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The comparison, done by two workers in one go."""
     return frostline(*command(toy, "--workers", "2"), out=tmp_path_factory.mktemp("compare") / "out")
+
+
+def test_the_first_lines_and_the_table_count_the_same_trained_parameters(done: Finished) -> None:
+    for point in done.json["strategies"]:
+        assert f"{point['name']}: trains {point['trained_parameters']:,} (" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["freeze:1", "lora:2", "lora:2@1", "adapter:2", "features", "features:bilstm"])
+def test_the_summary_counts_added_modules_as_a_run_does(name: str, toy: Toy) -> None:
+    strategy = parse(name).resolved(3, "classification")
+    spec = make_spec(toy.model, toy.train, strategy="full")
+    runner = Runner(max_cache_bytes=0)
+    stack, _ = runner.begin(spec)
+    before = stack.digest(())
+    begun, plan = runner.begin(spec.replace(strategy=strategy.name))
+    trained, total = begun.count(plan.trained(2)), begun.count(begun.all_parameters)
+    assert f"trains {trained:,} ({trained / total:.1%})" in _summary(strategy, strategy.plan(stack), stack, 2)
+    assert stack.digest(()) == before, "the model itself is not touched"
+    already = [parameter for parameter in plan.trained(2) if parameter in stack.all_parameters]
+    assert (stack.count(already) != trained) == bool(plan.added), "added modules make the difference"
 
 
 def test_it_ends_with_every_strategy_and_its_costs(done: Finished) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import torch
+
 from frostline.analysis import ComparisonChapter
 from frostline.errors import UsageError
 from frostline.execution.sweep import AllCrashedError, Sweep, SweepOptions, choose_rates, make_executor
@@ -92,12 +94,13 @@ def plan_lines(opened: Opened, comparison: ResolvedComparison) -> list[str]:
     """What each strategy will train, before anything does; a UsageError with all that this model cannot."""
     spec, data = opened.resolved.base, opened.data
     stack = Stack(load_model(spec.model, head_seed=0, label_names=data.label_names, pad_token_id=None))
-    plans = _plans(opened, of_comparison(comparison), stack)
+    runs = of_comparison(comparison)
+    plans = _plans(opened, runs, stack)
     rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
     return [
         f"{spec.model}: {opened.resolved.n_layers} layers",
         f"{spec.task.name}: {rows}, score: {spec.task.metric}",
-        *(f"{name}: {_said(plan, stack, spec.epochs)}" for name, plan in plans.items()),
+        *(f"{name}: {_summary(runs.wanted[name], plan, stack, spec.epochs)}" for name, plan in plans.items()),
         *(f"take care: {notice}" for notice in data.notices),
     ]
 
@@ -131,13 +134,17 @@ def _planned(opened: Opened, strategy: Strategy, stack: Stack) -> Plan:
     return strategy.plan(stack)
 
 
-def _said(plan: Plan, stack: Stack, n_epochs: int) -> str:
-    """What a plan trains, in words."""
-    there = [name for name in plan.trained(n_epochs) if name in stack.all_parameters]
-    count, whole = stack.count(there), stack.count(stack.all_parameters)
-    parts = [f"trains {count:,} ({count / whole:.1%})"] if there else ["trains nothing of the model"]
+def _summary(strategy: Strategy, plan: Plan, stack: Stack, n_epochs: int) -> str:
+    """What a plan trains, in words. The counts include added modules, as in the table of results."""
+    whole = stack
+    if plan.added:
+        whole = stack.without_weights()
+        with torch.device("meta"):
+            strategy.add_modules(whole)
+    count, total = whole.count(plan.trained(n_epochs)), whole.count(whole.all_parameters)
+    parts = [f"trains {count:,} ({count / total:.1%})"]
     if plan.added:
         parts.append(f"adds {len(plan.added)} {'module' if len(plan.added) == 1 else 'modules'}")
     if plan.edits:
-        parts.append(f"draws {stack.count(plan.edits):,} anew")
+        parts.append(f"re-initialises {stack.count(plan.edits):,}")
     return ", ".join(parts)
