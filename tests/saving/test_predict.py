@@ -110,7 +110,7 @@ def test_python_predicts_from_lists_frames_and_datasets(trained: Path) -> None:
     assert list(found.index) == [7, 8, 9]
     assert list(found.columns) == ["text", "n", *answers[0]]
     assert found[list(answers[0])].to_dict("records") == answers
-    given = [{"text": "so good", "n": 1}, {"text": None, "n": 2}, {"text": "so bad", "n": 3}]
+    given: list[dict[str, Any]] = [{"text": "so good", "n": 1}, {"text": None, "n": 2}, {"text": "so bad", "n": 3}]
     rows = frostline.predict(trained, datasets.Dataset.from_list(given))
     assert rows == [row | answer for row, answer in zip(given, answers, strict=True)]
 
