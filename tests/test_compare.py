@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frostline.studies.stored import chapters
 
 import frostline as public
 from commands import Finished, Toy, check_one_line, curve_numbers, frostline, numbers, run_files, runs_in, start
+from frostline.analysis import ComparisonChapter
 from frostline.cli import main
-from frostline.report.comparison_chapter import ComparisonChapter
-from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
-from frostline.testing.models import make_model
+from frostline.strategies import parse
+from frostline.studies.compare import _summary
+from frostline.studies.reading import chapters
+from frostline.testing.models import make_model, make_spec
+from frostline.training.run import Runner
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
@@ -44,6 +46,26 @@ def command(toy: Toy, *more: str) -> tuple[str, ...]:
 def done(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The comparison, done by two workers in one go."""
     return frostline(*command(toy, "--workers", "2"), out=tmp_path_factory.mktemp("compare") / "out")
+
+
+def test_the_first_lines_and_the_table_count_the_same_trained_parameters(done: Finished) -> None:
+    for point in done.json["strategies"]:
+        assert f"{point['name']}: trains {point['trained_parameters']:,} (" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["freeze:1", "lora:2", "lora:2@1", "adapter:2", "features", "features:bilstm"])
+def test_the_summary_counts_added_modules_as_a_run_does(name: str, toy: Toy) -> None:
+    strategy = parse(name).resolved(3, "classification")
+    spec = make_spec(toy.model, toy.train, strategy="full")
+    runner = Runner(max_cache_bytes=0)
+    stack, _ = runner.begin(spec)
+    before = stack.digest(())
+    begun, plan = runner.begin(spec.replace(strategy=strategy.name))
+    trained, total = begun.count(plan.trained(2)), begun.count(begun.all_parameters)
+    assert f"trains {trained:,} ({trained / total:.1%})" in _summary(strategy, strategy.plan(stack), stack, 2)
+    assert stack.digest(()) == before, "the model itself is not touched"
+    already = [parameter for parameter in plan.trained(2) if parameter in stack.all_parameters]
+    assert (stack.count(already) != trained) == bool(plan.added), "added modules make the difference"
 
 
 def test_it_ends_with_every_strategy_and_its_costs(done: Finished) -> None:
@@ -128,7 +150,7 @@ def test_a_curve_in_the_same_folder_finds_runs_and_probes(done: Finished, toy: T
     found = frostline("curve", *task, *settings, out=done.out)
     assert found.code == 0, found.stderr
     assert found.json["runs"]["done"] == 0, "full and freeze:2 were compared already"
-    told = [chapter for chapter in chapters(done.out) if isinstance(chapter, CurveChapter)]
+    told = [chapter for chapter in chapters(done.out) if not isinstance(chapter, ComparisonChapter)]
     assert [probe.depth for probe in told[0].probes] == [0, 1, 2, 3]
     assert len(Store(done.out).comparisons()) == 1
 

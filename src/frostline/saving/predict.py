@@ -40,8 +40,9 @@ def predict(
 ) -> list[Answer]: ...
 
 
+# Our own mypy skips pandas and sees Any here; editors and users with pandas' types tell the two apart.
 @overload
-def predict(
+def predict(  # type: ignore[overload-cannot-match]
     folder: str | Path, data: pandas.DataFrame, *, text: str | None = None, text_pair: str | None = None
 ) -> pandas.DataFrame: ...
 

@@ -70,7 +70,10 @@ def vocabulary_cut_to(model: PreTrainedModel, tokens: Tensor) -> Iterator[None]:
 def _kept_rows(tokens: Tensor, padding: int | None) -> Tensor:
     """Sorted numbers of the tokens, of padding, and of the tokens with which models are probed."""
     kept = torch.cat([tokens.unique(), torch.arange(PROBED_TOKENS, device=tokens.device)])
-    return (kept if padding is None else torch.cat([kept, kept.new_tensor([padding])])).unique()
+    if padding is not None:
+        kept = torch.cat([kept, kept.new_tensor([padding])])
+    unique: Tensor = kept.unique()
+    return unique
 
 
 def _n_places(model: nn.Module, parameter: Tensor) -> int:
