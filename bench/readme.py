@@ -2,9 +2,9 @@
 
     make readme            (python -m bench.readme runs/demo)
 
-Text between `<!-- name -->` and `<!-- /name -->` is replaced: the README gets the answer, the times and the beginning of
-what the demo prints, docs/report.md all of it. `docs/demo.svg` is drawn again, and so is `docs/report.png` if Chromium is
-installed.
+Text between `<!-- name -->` and `<!-- /name -->` is replaced. The README gets the answer, the times and the beginning
+of what the demo prints; docs/report.md gets everything that it prints. `docs/demo.svg` is drawn again, and so is
+`docs/report.png` if Chromium is installed.
 """
 
 from __future__ import annotations
