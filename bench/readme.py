@@ -1,9 +1,10 @@
-"""Writes the README's numbers and the docs' pictures from a stored demo.
+"""Writes the numbers of a stored demo into the README and docs/report.md, and draws the pictures of the docs.
 
     make readme            (python -m bench.readme runs/demo)
 
-What stands between `<!-- name -->` and `<!-- /name -->` in the README is replaced; `docs/demo.svg` and, where Chromium
-is installed, `docs/report.png` are drawn anew.
+Text between `<!-- name -->` and `<!-- /name -->` is replaced. The README gets the answer, the times and the beginning
+of what the demo prints; docs/report.md gets everything that it prints. `docs/demo.svg` is drawn again, and so is
+`docs/report.png` if Chromium is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from rich.console import Console
 from frostline.analysis import Curve, Point
 from frostline.report import numbers
 from frostline.report.charts.curve import write_svg
-from frostline.report.terminal import print_curve
+from frostline.report.curve_chapter import CurveChapter
+from frostline.report.terminal import print_chapters
 from frostline.report.wording import curve_words
 
 ROOT = Path(__file__).parent.parent
@@ -39,19 +41,42 @@ def filled(readme: str, curve: Curve, plain_seconds: float) -> str:
         f"{numbers.duration(plain_seconds)} (from a few timed steps of each).",
         "shape": f"{half.n_frozen} of {curve.n_layers} frozen keep {_kept(half)} of the full score; the head alone "
         f"{_kept(head)}",
-        "printed": f"\n```text\n{_printed(curve)}```\n",
+        "printed": _block(beginning(printed(curve), curve)),
     }
     for name, said in parts.items():
         readme = _replaced(readme, name, said)
     return readme
 
 
-def _replaced(readme: str, name: str, said: str) -> str:
-    """The README with one of its places filled."""
+def filled_report_page(page: str, curve: Curve) -> str:
+    """docs/report.md with everything that the demo prints."""
+    return _replaced(page, "printed", _block(printed(curve)))
+
+
+def printed(curve: Curve) -> str:
+    """What a terminal of 80 columns shows of a curve."""
+    console = Console(file=io.StringIO(), width=80)
+    print_chapters(console, [CurveChapter(curve=curve)])
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().strip("\n").splitlines())
+
+
+def beginning(page: str, curve: Curve) -> str:
+    """The printed page up to its second table: the answer, the scores and the chart."""
+    second = CurveChapter(curve=curve).tables[1].title
+    return page.partition(f"\n{second}\n")[0].rstrip("\n") + "\n"
+
+
+def _block(said: str) -> str:
+    return f"\n```text\n{said}```\n"
+
+
+def _replaced(page: str, name: str, said: str) -> str:
+    """The page with one of its places filled."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if readme.count(begin) != 1 or readme.count(end) != 1:
-        raise SystemExit(f"the README should have one place between {begin} and {end}")
-    before, rest = readme.split(begin)
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise SystemExit(f"the page should have one place between {begin} and {end}")
+    before, rest = page.split(begin)
     return before + begin + said + end + rest.split(end)[1]
 
 
@@ -65,18 +90,11 @@ def _kept(point: Point) -> str:
     return f"{numbers.share(point.ratio)} {numbers.share_interval(point.ratio_ci)}"
 
 
-def _printed(curve: Curve) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    print_curve(console, curve)
-    assert isinstance(console.file, io.StringIO)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().strip("\n").splitlines())
-
-
 def picture(page: Path, path: Path) -> None:
-    """The top of a page as PNG, if Chromium is here."""
+    """Write the top of a page as PNG, if Chromium is installed."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        print("no Chromium: docs/report.png stays as it is")
+        print("Chromium is not installed: docs/report.png is not drawn again")
         return
     with tempfile.TemporaryDirectory() as profile:
         flags = "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run --hide-scrollbars"
@@ -93,14 +111,16 @@ def picture(page: Path, path: Path) -> None:
 
 
 def main() -> None:
-    """Rewrites README.md and docs/."""
+    """Rewrite README.md, docs/report.md and the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("demo", type=Path, help="out folder of `frostline demo`")
+    parser.add_argument("demo", type=Path, help="output folder of `frostline demo`")
     demo = parser.parse_args().demo
     curve = Curve.from_json(json.loads((demo / "curve.json").read_text(encoding="utf-8")))
     plain_seconds = json.loads((demo / "plain-loop.json").read_text(encoding="utf-8"))["seconds"]
     readme = ROOT / "README.md"
     readme.write_text(filled(readme.read_text(encoding="utf-8"), curve, plain_seconds), encoding="utf-8")
+    page = ROOT / "docs" / "report.md"
+    page.write_text(filled_report_page(page.read_text(encoding="utf-8"), curve), encoding="utf-8")
     write_svg(curve, ROOT / "docs" / "demo.svg")
     picture(demo / "report.html", ROOT / "docs" / "report.png")
 

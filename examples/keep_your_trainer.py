@@ -1,4 +1,4 @@
-"""`frostline.freeze` in a loop of your own: what is frozen stays in eval, and did not move."""
+"""`frostline.freeze` in your own loop: frozen modules stay in evaluation mode, and their weights do not change."""
 
 import torch
 
@@ -14,11 +14,11 @@ batch = tokenizer(["a joy to watch", "a chore to watch"], padding=True, return_t
 labels = torch.tensor([1, 0])
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=2e-4)
 for step in range(5):
-    model.train()  # what is frozen stays in eval all the same
+    model.train()  # frozen modules stay in evaluation mode
     loss = model(**batch, labels=labels).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     print(f"step {step}: loss {loss.item():.3f}")
 plan.verify()
-print("what is frozen did not move")
+print("frozen weights did not change")

@@ -1,4 +1,4 @@
-"""Rows that Python holds → a curve, its answer and a page to look at."""
+"""Rows in a DataFrame → a curve, its answer and a page to look at."""
 
 import pandas
 

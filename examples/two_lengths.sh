@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Does cutting texts at 16 tokens cost much? Two small curves, and one report over both.
+# Does it cost much to cut texts at 16 tokens? Two small curves, and one report about both.
 set -euo pipefail
 small=(--max-train 640 --max-dev 320 --epochs 2 --lr 1e-4 --seeds 3 --frozen 4-6)
 frostline curve all-MiniLM-L6-v2 rotten-tomatoes "${small[@]}" --out runs/example-short --max-length 16

@@ -1,4 +1,4 @@
-"""The pages for people who bring their own: every Python block runs, and prints what the page says."""
+"""The pages about your own data and your own Trainer: every Python block runs and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?", re.MU
 _END = "– end of a block –"
 _DECIMAL = re.compile(r"\d+\.\d+")
 _LOG_LINE = re.compile(r"^\{'.*'\}\n", re.MULTILINE)
-"""what Trainer prints by itself: timings"""
+"""timings that Trainer prints on its own"""
 
 
 def _blocks(page: str) -> list[tuple[str, str]]:
-    """The Python blocks of a page, in order, each with the text block that follows it: what it prints."""
+    """The Python blocks of a page, in order, each with what it prints: the text block that follows."""
     return _BLOCK.findall(page)
 
 
 def _is_said(printed: str, said: str) -> bool:
-    """Another processor gives other last bits: decimals may differ by a tenth."""
+    """Decimals may differ by a tenth, because the last bits differ between processors."""
     numbers, said_numbers = (_DECIMAL.findall(text) for text in (printed, said))
     return _DECIMAL.sub("#", printed) == _DECIMAL.sub("#", said) and all(
         float(number) == pytest.approx(float(other), rel=0.1, abs=0.02)
@@ -58,4 +58,4 @@ def test_the_examples_run(name: str, tmp_path: Path) -> None:
     example = Path(__file__).parent.parent / "examples" / name
     done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "frozen did not move" in done.stdout or "layers keep 90%" in done.stdout
+    assert "frozen weights did not change" in done.stdout or "layers keep 90%" in done.stdout

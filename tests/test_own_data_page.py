@@ -1,4 +1,4 @@
-"""The commands on the page "Your own data" run, and say what the page says they do."""
+"""The commands on the page "Your own data" run and print what the page shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d+ (min|s|MB|kB)\b|\babout [^,]*,")
 
 
 def _commands(page: str) -> list[tuple[str, str]]:
-    """Each command line of the console blocks, and what it says."""
+    """Each command line of the console blocks, and what it prints."""
     blocks = "".join(re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     return [(command, said) for command, said in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", blocks, re.MULTILINE)]
 

@@ -1,16 +1,18 @@
-"""`make readme`: the README's numbers come from a stored demo."""
+"""`make readme`: the numbers in README.md and docs/report.md come from a stored demo."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from bench.readme import filled
+from bench.readme import beginning, filled, filled_report_page, printed
 
 from frostline.analysis import CurveCost, RunCounts
 from report.curves import make_curve
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPORT_PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 
 
 def test_every_place_of_the_readme_is_filled_and_nothing_else_changes() -> None:
@@ -21,17 +23,39 @@ def test_every_place_of_the_readme_is_filled_and_nothing_else_changes() -> None:
     assert "The demo's 18 runs took 2 min 05 s on two cores" in made
     assert "about 10 min 00 s (from" in made
     assert filled(made, curve, 600.0) == made
-    places = ("answer", "time", "shape", "printed")
-    for name in places:
-        for text in (README, made):
-            assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
-    outside = [_outside(text, places) for text in (README, made)]
-    assert outside[0] == outside[1]
+    _check_places(README, made, ("answer", "time", "shape", "printed"))
 
 
-def test_a_readme_without_a_place_is_refused() -> None:
+def test_the_readme_has_the_beginning_of_what_the_report_page_has() -> None:
+    curve = make_curve()
+    whole, first = printed(curve), beginning(printed(curve), curve)
+    assert whole.startswith(first)
+    assert "Score (accuracy)" in first
+    assert "Operating points" in whole.removeprefix(first)
+    assert f"```text\n{first}```\n<!-- /printed -->" in filled(README, curve, 1.0)
+    made = filled_report_page(REPORT_PAGE, curve)
+    assert f"```text\n{whole}```\n<!-- /printed -->" in made
+    _check_places(REPORT_PAGE, made, ("printed",))
+
+
+def test_the_stored_pages_show_one_demo() -> None:
+    whole, first = (text.partition("<!-- printed -->\n```text\n")[2] for text in (REPORT_PAGE, README))
+    assert whole.startswith(first.partition("```\n<!-- /printed -->")[0])
+
+
+def test_a_page_without_a_place_is_refused() -> None:
     with pytest.raises(SystemExit, match="<!-- answer -->"):
         filled(README.replace("<!-- answer -->", ""), make_curve(), 1.0)
+    with pytest.raises(SystemExit, match="<!-- printed -->"):
+        filled_report_page(REPORT_PAGE.replace("<!-- /printed -->", ""), make_curve())
+
+
+def _check_places(before: str, after: str, places: tuple[str, ...]) -> None:
+    """Each place is there once, and everything outside of the places is unchanged."""
+    for name in places:
+        for text in (before, after):
+            assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
+    assert _outside(before, places) == _outside(after, places)
 
 
 def _outside(text: str, places: tuple[str, ...]) -> str:
