@@ -21,7 +21,8 @@ from rich.console import Console
 from frostline.analysis import Curve, Point
 from frostline.report import numbers
 from frostline.report.charts.curve import write_svg
-from frostline.report.terminal import print_curve
+from frostline.report.curve_chapter import CurveChapter
+from frostline.report.terminal import print_chapters
 from frostline.report.wording import curve_words
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +68,7 @@ def _kept(point: Point) -> str:
 
 def _printed(curve: Curve) -> str:
     console = Console(file=io.StringIO(), width=80)
-    print_curve(console, curve)
+    print_chapters(console, [CurveChapter(curve=curve)])
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().strip("\n").splitlines())
 
