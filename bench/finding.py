@@ -19,6 +19,7 @@ import numpy as np
 
 from bench.simulated import Draw, noises, percent, show
 from frostline import stats
+from frostline.records.depth import FULL, Depth, with_full
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision, Question
 from frostline.studies.planning.axis import layer_forwards
@@ -35,9 +36,6 @@ AT_THE_BAR = 1.0
 UNEVEN = math.log(3)
 """Depths' deviations are up to three times, or down to a third of, the curve's: real ones differ as much."""
 
-Depth = int | None
-"""None: the full model"""
-
 
 @dataclass(frozen=True)
 class Truth:
@@ -53,22 +51,22 @@ class Truth:
     @property
     def depths(self) -> tuple[int, ...]:
         """Ascending."""
-        return tuple(sorted(depth for depth in self.means if depth is not None))
+        return tuple(sorted(depth for depth in self.means if depth is not FULL))
 
     @property
     def bar(self) -> float:
         """The score that keeps the share."""
-        return stats.bar_of(KEEP, self.means[None])
+        return stats.bar_of(KEEP, self.means[FULL])
 
     @property
-    def answer(self) -> int | None:
+    def answer(self) -> Depth:
         """The largest depth that keeps the share."""
         return stats.operating_depth({depth: self.means[depth] for depth in self.depths}, self.bar)
 
     @property
     def is_at_the_bar(self) -> bool:
         """Whether a depth that matters to the answer is within noise of the bar."""
-        matter = [depth for depth in self.depths if self.answer is None or depth >= self.answer]
+        matter = [depth for depth in self.depths if self.answer is FULL or depth >= self.answer]
         return any(abs(self.means[depth] - self.bar) < AT_THE_BAR * self.deviations[depth] for depth in matter)
 
 
@@ -113,8 +111,8 @@ def draw(shape: str, rng: np.random.Generator) -> Truth:
     depths = range(n_layers // 2, n_layers + 1)
     deviation = float(rng.choice([0.004, 0.008, 0.016]))
     return Truth(
-        means={None: full, **{depth: full * share(depth / n_layers) for depth in depths}},
-        deviations={depth: deviation * math.exp(rng.uniform(-UNEVEN, UNEVEN)) for depth in (None, *depths)},
+        means={FULL: full, **{depth: full * share(depth / n_layers) for depth in depths}},
+        deviations={depth: deviation * math.exp(rng.uniform(-UNEVEN, UNEVEN)) for depth in with_full(depths)},
         row_noise=deviation * rng.uniform(0.7, 2.5),
     )
 
@@ -123,7 +121,7 @@ def costs(depths: tuple[int, ...]) -> dict[Depth, float]:
     """Of one run in full runs, as the cost model has it; the deepest cut freezes all layers."""
     n_layers = max(depths)
     of_full = layer_forwards(n_layers)
-    return {None: 1.0, **{depth: layer_forwards(n_layers - depth) / of_full for depth in depths}}
+    return {FULL: 1.0, **{depth: layer_forwards(n_layers - depth) / of_full for depth in depths}}
 
 
 def searched(truth: Truth, rng: np.random.Generator, noise: Draw) -> tuple[Decision, float]:
@@ -140,10 +138,10 @@ def searched(truth: Truth, rng: np.random.Generator, noise: Draw) -> tuple[Decis
     return step, (RACE + spent) / whole
 
 
-def is_near(truth: Truth, said: int | None) -> bool:
+def is_near(truth: Truth, said: Depth) -> bool:
     """Whether an answer is right within one layer; the full model alone is one beyond the shallowest depth."""
     beyond = min(truth.depths) - 1
-    return abs((beyond if said is None else said) - (beyond if truth.answer is None else truth.answer)) <= 1
+    return abs((beyond if said is FULL else said) - (beyond if truth.answer is FULL else truth.answer)) <= 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 from scipy import stats
 
 from bench.simulated import percent, show
-from frostline.analysis import Chapter
+from frostline.records.depth import FULL, Depth
+from frostline.report.curve_chapter import CurveChapter
 from frostline.studies.reading import chapters
 
 
@@ -27,7 +28,7 @@ class Probed:
     task: str
     model: str
     keep: float
-    n_frozen: int | None
+    n_frozen: Depth
     """the curve's operating point"""
     best_layer: int
     """where the probe scores highest"""
@@ -41,15 +42,15 @@ class Probed:
     """Spearman's, of probe and curve over the curve's depths"""
 
 
-def probed(chapter: Chapter) -> Probed:
+def probed(chapter: CurveChapter) -> Probed:
     """What the probes of a curve say of it."""
     curve = chapter.curve
     point = curve.operating_points[0]
     by_depth = {probe.depth: probe.mean for probe in chapter.probes}
     best = max(by_depth, key=lambda depth: by_depth[depth])
     full = curve.full.mean or float("nan")
-    depths = [one for one in curve.points if one.n_frozen is not None and one.mean is not None]
-    both = stats.spearmanr([one.mean for one in depths], [by_depth[one.n_frozen or 0] for one in depths])
+    means = {one.n_frozen: one.mean for one in curve.points if one.n_frozen is not FULL and one.mean is not None}
+    both = stats.spearmanr(list(means.values()), [by_depth[depth] for depth in means])
     return Probed(
         task=curve.task,
         model=Path(curve.model).name,
@@ -57,7 +58,7 @@ def probed(chapter: Chapter) -> Probed:
         n_frozen=point.n_frozen,
         best_layer=best,
         first_layer=min(depth for depth, mean in by_depth.items() if mean >= point.keep * by_depth[best]),
-        probe_at_point=None if point.n_frozen is None else by_depth[point.n_frozen] / full,
+        probe_at_point=None if point.n_frozen is FULL else by_depth[point.n_frozen] / full,
         best_probe=by_depth[best] / full,
         rank_correlation=float(both.statistic),
     )
@@ -69,11 +70,11 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    told = [one for folder in given.folders for one in chapters(folder) if isinstance(one, Chapter) and one.probes]
+    told = [one for folder in given.folders for one in chapters(folder) if isinstance(one, CurveChapter) and one.probes]
     rows = [probed(chapter) for chapter in told]
     cells: dict[str, Callable[[Probed], str]] = {
         "task": lambda row: f"{row.task} ({row.model})",
-        "operating point": lambda row: "full alone" if row.n_frozen is None else str(row.n_frozen),
+        "operating point": lambda row: "full alone" if row.n_frozen is FULL else str(row.n_frozen),
         "probe best at": lambda row: str(row.best_layer),
         "probe at that share of its best from": lambda row: str(row.first_layer),
         "best probe / full": lambda row: percent(row.best_probe),

@@ -22,7 +22,7 @@ def test_a_clean_curve_says_only_that_intervals_are_pointwise() -> None:
 
 def test_without_intervals_their_absence_is_said_instead() -> None:
     curve = make_curve(GOOD[:2], {2: [0.79, 0.8]})
-    assert curve.warnings == ("fewer than 3 seeds, hence no intervals: full model, n_frozen 2",)
+    assert curve.warnings == ("fewer than 3 seeds, so there are no intervals: full model, 2 frozen layers",)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def _curve_on(n_dev: int, score: float, *, keep: tuple[float, ...] = (0.9,), sca
 def test_few_dev_rows_for_the_claim_are_told_by_how_far_they_move_a_score() -> None:
     # 1.96 √(0.75 × 0.25 / 96) is 0.087; resampled 400 times it comes within a few percent.
     (line,) = _lines(_curve_on(96, 0.75), "dev rows")
-    assert line.startswith("96 dev rows: others like them may move the accuracy of one run by ±0.08")
-    assert line.endswith("keep 0.9 on scale ratio allows a loss of 0.075; more dev rows would say more")
+    assert line.startswith("96 dev rows: a new sample of them may move the accuracy of one run by ±0.08")
+    assert line.endswith("keep 0.9 on scale ratio allows a loss of 0.075; more dev rows give a more reliable answer")
     assert _lines(_curve_on(400, 0.75), "dev rows") == []
 
 
@@ -79,16 +79,16 @@ def test_without_a_full_model_or_a_scale_the_dev_rows_are_not_spoken_of() -> Non
 def test_failed_runs_are_counted_by_depth() -> None:
     curve = make_curve(GOOD, {2: [0.7, 0.5, 0.4], 3: [0.7, 0.7, 0.7]})
     assert _lines(curve, "at or below") == [
-        "n_frozen 2: 2 of 3 runs ended at or below chance (0.5); they are in the mean"
+        "2 frozen layers: 2 of 3 runs ended at or below chance (0.5); the mean includes them"
     ]
 
 
 def test_crashed_runs_are_named_by_depth_and_seed() -> None:
     curve = make_curve([0.8, None, 0.8, 0.8], {2: [None, 0.7, 0.7, None], 3: [None] * 4})
     assert _lines(curve, "crashed") == [
-        "full model: seed 1 crashed: missing from its mean and its pairs",
-        "n_frozen 2: seeds 0, 3 crashed: missing from its mean and its pairs",
-        "n_frozen 3: every run crashed (seeds 0, 1, 2, 3); it has no score",
+        "full model: seed 1 crashed; not in its mean or its pairs",
+        "2 frozen layers: seeds 0, 3 crashed; not in its mean or its pairs",
+        "3 frozen layers: every run crashed (seeds 0, 1, 2, 3); it has no score",
     ]
     assert _lines(make_curve(GOOD, {2: GOOD}), "crashed") == []
 
@@ -114,9 +114,7 @@ def test_a_constant_answer_that_keeps_the_share_is_a_warning() -> None:
 
 def test_a_cut_that_falls_short_above_one_that_does_not_is_named() -> None:
     curve = make_curve([0.8] * 3, {1: [0.6] * 3, 2: [0.79] * 3, 3: [0.5] * 3})
-    assert (
-        "not monotone: for keep 0.9 on scale ratio n_frozen 2 is enough, yet n_frozen 1 falls short" in curve.warnings
-    )
+    assert "not monotone: for keep 0.9 on scale ratio, 2 frozen layers are enough, but 1 fall short" in curve.warnings
 
 
 def test_a_rate_selected_on_dev_is_said_when_it_was_searched() -> None:

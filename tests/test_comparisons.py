@@ -86,7 +86,7 @@ def test_without_full_there_is_nothing_to_compare_with() -> None:
     for point in found.strategies:
         assert (point.difference, point.difference_ci, point.ratio, point.ratio_ci) == (None, None, None, None)
         assert point.ratio_above_chance is None
-    assert any("full is not among" in warning for warning in found.warnings)
+    assert any("`full` is not among" in warning for warning in found.warnings)
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -140,7 +140,7 @@ def test_what_is_null_has_a_reason() -> None:
     at_chance = of_scores({"full": (0.5, 0.5, 0.5), "lora:8": SCORES["lora:8"]})
     assert any("ratio_above_chance is not given" in warning for warning in at_chance.warnings)
     crashed = of_scores({"full": (None, None, None), "lora:8": SCORES["lora:8"]})
-    assert any("no run of full finished" in warning for warning in crashed.warnings)
+    assert any("no run of `full` finished" in warning for warning in crashed.warnings)
     assert not any("not above 0" in warning for warning in crashed.warnings)
 
 

@@ -140,8 +140,8 @@ def test_operating_points_on_both_scales() -> None:
     assert found == {
         (0.9, "ratio"): (3, 1),  # 0.9 × 0.8 is 0.72 but for its last bit
         (0.9, "ratio_above_chance"): (1, 3),
-        (1.0, "ratio"): (None, 4),
-        (1.0, "ratio_above_chance"): (None, 4),
+        (1.0, "ratio"): (FULL, 4),
+        (1.0, "ratio_above_chance"): (FULL, 4),
     }
     assert curve.is_monotone
 
@@ -195,7 +195,7 @@ def test_the_distribution_is_on_its_own_scale() -> None:
     }
     assert shares["ratio"] == {2: 1.0}
     # The bar is 0.77: 17 of the 27 resamples have as many of the third seed as of the first, or more.
-    assert shares["ratio_above_chance"] == pytest.approx({None: 10 / 27, 2: 17 / 27})
+    assert shares["ratio_above_chance"] == pytest.approx({FULL: 10 / 27, 2: 17 / 27})
 
 
 def test_a_ratio_whose_pairs_are_not_above_zero_has_no_interval() -> None:
@@ -300,7 +300,7 @@ def test_a_mean_never_mixes_specs() -> None:
     other = make_result(2, 9, 0.7, spec=other_spec)
     mixed = Replicates(specs=[*good.specs, other_spec], results=[*good.results, other])
     full = make_replicates(FULL, WHOLE)
-    with pytest.raises(FrostlineError, match="n_frozen 2 differ in more than the seed"):
+    with pytest.raises(FrostlineError, match="2 frozen layers differ in more than the seed"):
         _build(full, {2: mixed})
     with pytest.raises(FrostlineError, match="not asked for"):
         _build(full, {2: Replicates(specs=good.specs, results=mixed.results)})
@@ -366,7 +366,7 @@ def test_whatever_the_scores_the_record_holds_together(curve: Curve) -> None:
             assert interval is None or (len(point.seeds) >= 3 and interval[0] <= interval[1])
         if point.mean is not None and point.ci is not None:
             assert point.ci[0] <= point.mean <= point.ci[1]
-    depths = {None, *(point.n_frozen for point in curve.points if point.scores)}
+    depths = {FULL, *(point.n_frozen for point in curve.points if point.scores)}
     for found in curve.operating_points:
         assert found.n_frozen in depths
         if found.distribution:

@@ -81,7 +81,7 @@ def test_seeds_are_added_where_it_is_open_and_with_them_the_full_models() -> Non
 
 def test_a_depth_on_the_bar_is_given_up_before_its_seeds_are_used_up() -> None:
     decision, rounds = searched(ask(budget=100.0), {**STEEP, 5: 0.9 * 0.8 + 1e-6}, deviation=0.0, noise=1e-4)
-    assert decision == Decision(n_frozen=5, is_decided=False, because="too close to the bar for 5 seeds: n_frozen 5")
+    assert decision == Decision(n_frozen=5, is_decided=False, because="too close to the bar for 5 seeds: 5 frozen layers")
     assert {seed for step in rounds for _, seed in step} == {0, 1}
 
 
@@ -113,7 +113,7 @@ def _is_told(
 def test_the_variance_of_all_depths_counts_at_each() -> None:
     calm, rough = [0.78, 0.78], [0.8, 0.8]
     scores: dict[Depth, dict[int, float | None]] = {
-        None: dict(enumerate(rough)),
+        FULL: dict(enumerate(rough)),
         6: {0: 0.5, 1: 0.5},
         5: {0: 0.55, 1: 0.65},
         4: dict(enumerate(calm)),
@@ -126,14 +126,20 @@ def test_the_variance_of_all_depths_counts_at_each() -> None:
 def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
     question = ask(budget=3.0)
     decision, rounds = searched(question, {**STEEP, 5: 0.9 * 0.8 + 0.001}, deviation=0.0005, noise=1e-3)
-    assert decision == Decision(n_frozen=5, is_decided=False, because="the budget of 3 full runs is used up")
+    assert (decision.n_frozen, decision.is_decided) == (5, False)
+    untried = sorted(set(DEPTHS) - {depth for step in rounds for depth, _ in step})
+    assert untried, "the budget ended the search before all depths were tried"
+    listed = ", ".join(str(depth) for depth in untried)
+    assert decision.because == (
+        f"the budget of 3 full runs is used up; depths not tried: {listed}; a larger --budget continues the search"
+    )
     assert question.cost([run for step in rounds for run in step]) <= 3.0
 
 
 def test_a_full_model_without_quality_ends_it() -> None:
     decision, _ = searched(ask(base=0.5), dict.fromkeys(with_full(DEPTHS), 0.5))
     assert (decision.n_frozen, decision.is_decided) == (FULL, False)
-    assert decision.because == "the full model learnt nothing: its mean score is 0.5, not above 0.5"
+    assert decision.because == "the full model did not learn: its mean score is 0.5, not above 0.5"
 
 
 def test_a_share_of_chance_is_not_searched_for_on_the_plain_scale_either() -> None:
@@ -175,12 +181,12 @@ def test_crashed_runs_are_not_asked_for_again() -> None:
             scores.setdefault(depth, {})[seed] = None if depth == 5 else STEEP[depth]
     assert isinstance(step, Decision)
     assert not step.is_decided
-    assert step.because == "runs crashed: n_frozen 5"
+    assert step.because == "runs crashed: 5 frozen layers"
 
 
 def test_what_is_likely_next_is_the_depth_beside_the_one_that_looks_kept() -> None:
     scores: dict[Depth, dict[int, float | None]] = {
-        None: {0: 0.8, 1: 0.8}, 6: {0: 0.5, 1: 0.5}, 5: {0: 0.6, 1: 0.6}, 4: {0: 0.78, 1: 0.78},
+        FULL: {0: 0.8, 1: 0.8}, 6: {0: 0.5, 1: 0.5}, 5: {0: 0.6, 1: 0.6}, 4: {0: 0.78, 1: 0.78},
     }  # fmt: skip
     assert search_rules.likely_step(ask(), scores, [(FULL, 2), (4, 2)], 1e-6) == [(3, 0)]
     before = {depth: by_seed for depth, by_seed in scores.items() if depth != 4}

@@ -212,8 +212,8 @@ def test_operating_depth_is_the_deepest_that_reaches_the_bar() -> None:
     means = {0: 0.80, 2: 0.71, 3: 0.73, 4: 0.5}
     assert stats.operating_depth(means, stats.bar_of(0.9, 0.8)) == 3
     assert stats.operating_depth(means, stats.bar_of(0.9, 0.8, base=0.5)) == 0
-    assert stats.operating_depth(means, 0.9) is None
-    assert stats.operating_depth({}, 0.1) is None
+    assert stats.operating_depth(means, 0.9) is FULL
+    assert stats.operating_depth({}, 0.1) is FULL
 
 
 def test_a_shallower_cut_that_falls_short_is_named() -> None:
@@ -286,7 +286,7 @@ def test_the_shares_come_in_the_order_of_depth() -> None:
     full = np.array([0.8, 0.8, 0.8])
     scores = {4: np.array([0.9, 0.1, 0.1]), 1: np.array([0.9, 0.7, 0.7])}
     found = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
-    assert list(found) == [None, 1, 4]
+    assert list(found) == [FULL, 1, 4]
 
 
 class TestPlausibleDepths:

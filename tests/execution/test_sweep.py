@@ -62,7 +62,7 @@ class Scripted:
         self.stopped.append(label(spec))
 
 
-BASE = make_synthetic(None, 0)
+BASE = make_synthetic(FULL, 0)
 SEARCH = [BASE.replace(role="line_search", learning_rate=rate) for rate in (1e-5, 2e-5, 3e-5)]
 
 

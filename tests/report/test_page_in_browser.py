@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frostline.report.chapters import AnyChapter
 
 from browser import chromium, requests, set_width
 from frostline.analysis import VIEWS
+from frostline.report.chapter import Chapter
 from frostline.report.formats.html import page
 
 from .chapters import make_chapter
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "one.html").write_text(page([make_chapter()]), encoding="utf-8")
     many = [make_chapter(task=task, model=model) for task in ("cola", "sst2", "rte") for model in ("bert", "roberta")]
     (made / "many.html").write_text(page(many), encoding="utf-8")
-    mixed: list[AnyChapter] = [sized(768, 0.05), sized(8000), make_comparison_chapter()]
+    mixed: list[Chapter] = [sized(768, 0.05), sized(8000), make_comparison_chapter()]
     (made / "mixed.html").write_text(page(mixed), encoding="utf-8")
     probed = [make_chapter().replace(probes=make_probes())]
     (made / "probed.html").write_text(page(probed), encoding="utf-8")

@@ -170,7 +170,6 @@ def panels_of(chart: Drawing) -> list[tuple[str, Drawing]]:
     given = chart.to_dict(validate=False)
     if "facet" not in given:
         return [("", chart)]
-    # A library that names its data keeps the values apart.
     rows = given["data"].get("values") or given["datasets"][given["data"]["name"]]
     titles = list(dict.fromkeys(each["panel"] for each in rows))
     found: list[tuple[str, Drawing]] = []
