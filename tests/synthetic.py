@@ -10,7 +10,7 @@ from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRat
 from frostline.records.depth import FULL, Depth
 from frostline.records.plans import Plan
 from frostline.records.requests import StudyRequest
-from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
+from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, Scale, TaskSpec
 
@@ -83,7 +83,7 @@ def make_result(
             trained_parameters=trained,
             total_parameters=100,
         ),
-        warnings=notices,
+        warnings=warnings,
         environment=Environment(versions={}, hardware={}, command=(), at="2025-01-01T00:00:00Z"),
     )
 

@@ -138,7 +138,7 @@ def test_a_rate_selected_apart_from_dev_is_not_said_to_be_optimistic() -> None:
 
 
 def test_notices_of_runs_come_once_and_extra_warnings_last() -> None:
-    results = [make_result(FULL, seed, 0.8, notices=("3 rows are empty",)) for seed in range(3)]
+    results = [make_result(FULL, seed, 0.8, warnings=("3 rows are empty",)) for seed in range(3)]
     curve = build_curve(
         request=StudyRequest(model="toy-model", task=TASK),
         full=Replicates(specs=[make_spec(FULL, seed) for seed in range(3)], results=results),

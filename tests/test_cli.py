@@ -148,7 +148,7 @@ class TestCurve:
         (request,) = (out / "specs").iterdir()
         assert request.name.startswith("curve-")
         resolved = ResolvedRequest.from_json(json.loads(request.read_text()))
-        assert (resolved.asked.model, resolved.depths, resolved.is_cached) == (str(toy.model), DEPTHS, True)
+        assert (resolved.request.model, resolved.depths, resolved.is_cached) == (str(toy.model), DEPTHS, True)
         assert len(list((out / "runs").iterdir())) == N_RUNS
 
     def test_a_run_file_holds_what_later_work_needs(self, undisturbed: Finished, toy: Toy) -> None:

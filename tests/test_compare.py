@@ -16,14 +16,13 @@ import pytest
 
 import frostline as public
 from commands import Finished, Toy, check_one_line, curve_numbers, frostline, numbers, run_files, runs_in, start
-from frostline.analysis import ComparisonChapter
 from frostline.cli import main
+from frostline.records.requests import ResolvedComparison
+from frostline.report.comparison_chapter import ComparisonChapter
+from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
-from frostline.strategies import parse
-from frostline.studies.compare import _summary
 from frostline.studies.reading import chapters
-from frostline.testing.models import make_model, make_spec
-from frostline.training.run import Runner
+from frostline.testing.models import make_model
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
@@ -150,9 +149,9 @@ def test_a_curve_in_the_same_folder_finds_runs_and_probes(done: Finished, toy: T
     found = frostline("curve", *task, *settings, out=done.out)
     assert found.code == 0, found.stderr
     assert found.json["runs"]["done"] == 0, "full and freeze:2 were compared already"
-    told = [chapter for chapter in chapters(done.out) if not isinstance(chapter, ComparisonChapter)]
-    assert [probe.depth for probe in told[0].probes] == [0, 1, 2, 3]
-    assert len(Store(done.out).comparisons()) == 1
+    (shown,) = [chapter for chapter in chapters(done.out) if isinstance(chapter, CurveChapter)]
+    assert [probe.depth for probe in shown.probes] == [0, 1, 2, 3]
+    assert len(Store(done.out).requests("compare", ResolvedComparison)) == 1
 
 
 def test_its_settings_can_be_given_back(done: Finished, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
-from frostline.kinds import metrics
+from frostline.kinds import kind_of
 from frostline.records.depth import FULL
 from frostline.records.keys import canonical_json
 from frostline.records.requests import StudyRequest
@@ -231,11 +231,11 @@ def _scored(metric: str, labels: Array, outputs: Sequence[Array], others: Sequen
     results = []
     for seed, said in enumerate(outputs):
         spec = make_spec(FULL, seed).replace(task=TASK.replace(metric=metric))
-        result = make_result(FULL, seed, metrics.evaluate(metric, labels, said), n_dev=len(labels), spec=spec)
+        result = make_result(FULL, seed, kind_of(spec.task).score(metric, labels, said), n_dev=len(labels), spec=spec)
         rows = StoredArray.of(np.arange(len(labels)))
         predictions = Predictions(rows=rows, labels=StoredArray.of(labels), outputs=StoredArray.of(said))
-        measured = {name: metrics.evaluate(name, labels, said) for name in (metric, *others)}
-        chance = metrics.chance(metric, labels)
+        measured = {name: kind_of(spec.task).score(name, labels, said) for name in (metric, *others)}
+        chance = kind_of(spec.task).chance(metric, labels)
         results.append(result.replace(predictions=predictions, chance=chance, metrics=measured))
     return _build(Replicates(specs=[result.spec for result in results], results=results), {})
 

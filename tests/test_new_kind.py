@@ -13,7 +13,7 @@ import pytest
 import frostline
 from frostline.errors import DataError, UsageError
 from frostline.kinds import kind_named
-from frostline.saving.save import predict_file
+from frostline.saving.predict import predict_file
 from frostline.testing.kinds import check_kind
 from frostline.testing.models import make_model, make_task
 from toy_kind import STARS

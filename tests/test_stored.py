@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frostline.studies.stored import chapters, curve_chapter
 
 from commands import Finished, Toy, frostline, start
 from frostline.analysis import Curve
 from frostline.errors import DataError, UsageError
-from frostline.records.requests import ResolvedCurve
+from frostline.records.requests import ResolvedRequest
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.html import page
 from frostline.report.progress.live import PAUSE, LivePage
 from frostline.storage.runs import Store
+from frostline.studies.curve import CurveStudy
+from frostline.studies.reading import chapters
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--frozen", "2,3", "--batch-size", "8", "--json")
 
@@ -40,11 +41,11 @@ def copied(curve: Finished, tmp_path: Path) -> Store:
     return Store(Path(shutil.copytree(curve.out, tmp_path / "out")))
 
 
-def whole_of(store: Store) -> tuple[ResolvedCurve, CurveChapter]:
+def whole_of(store: Store) -> tuple[ResolvedRequest, CurveChapter]:
     """The request of the only curve, and its chapter."""
-    (resolved,) = store.requests("curve")
-    chapter = curve_chapter(store, resolved)
-    assert chapter is not None
+    (resolved,) = CurveStudy().stored(store)
+    chapter = CurveStudy().stored_chapter(resolved, store)
+    assert isinstance(chapter, CurveChapter)
     return resolved, chapter
 
 
@@ -124,7 +125,7 @@ def test_a_curve_under_way_is_shown_as_far_as_it_is(copied: Store) -> None:
     for run in whole.runs:
         if run.n_frozen == 3 or (run.n_frozen == 2 and run.seed == 2):
             (out / "runs" / f"{run.key}.json").unlink()
-    part = curve_chapter(store, resolved)
+    part = CurveStudy().stored_chapter(resolved, store)
     assert part is not None
     assert part.n_missing == 4
     assert [point.n_frozen for point in part.curve.points] == [2]
@@ -134,7 +135,7 @@ def test_a_curve_under_way_is_shown_as_far_as_it_is(copied: Store) -> None:
     for run in whole.runs:
         if run.role == "replicate":
             (out / "runs" / f"{run.key}.json").unlink(missing_ok=True)
-    assert curve_chapter(store, resolved) is None
+    assert CurveStudy().stored_chapter(resolved, store) is None
     with pytest.raises(UsageError, match="holds no finished curve yet"):
         chapters(out)
 
@@ -146,7 +147,7 @@ def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
     (out / "runs" / f"{gone.key}.json").unlink()
     (out / "crashed").mkdir()
     (out / "crashed" / f"{gone.key}.json").write_text("{}")
-    part = curve_chapter(store, resolved)
+    part = CurveStudy().stored_chapter(resolved, store)
     assert part is not None
     assert any("crashed" in warning for warning in part.curve.warnings)
     assert part.curve.runs.crashed == 1
@@ -154,7 +155,7 @@ def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
         if run.role == "replicate":
             (out / "runs" / f"{run.key}.json").unlink(missing_ok=True)
             (out / "crashed" / f"{run.key}.json").write_text("{}")
-    assert curve_chapter(store, resolved) is None, "where all crashed there is nothing to draw"
+    assert CurveStudy().stored_chapter(resolved, store) is None, "where all crashed there is nothing to draw"
 
 
 def test_what_is_no_out_folder(tmp_path: Path) -> None:
@@ -210,7 +211,9 @@ class FakeClock:
 def test_a_live_page_is_written_seldom_enough(copied: Store) -> None:
     (copied.folder / "report.html").unlink()
     store, clock, said = copied, FakeClock(), list[str]()
-    live = LivePage(store.folder, lambda: curve_chapter(store, store.requests("curve")[0]), said.append, clock)
+    live = LivePage(
+        store.folder, lambda: CurveStudy().stored_chapter(CurveStudy().stored(store)[0], store), said.append, clock
+    )
     live.renew()
     assert live.path.is_file()
     live.path.unlink()
@@ -226,7 +229,12 @@ def test_a_page_that_cannot_be_written_ends_no_sweep(copied: Store) -> None:
     (copied.folder / "report.html").unlink()
     (copied.folder / "report.html").mkdir()
     said: list[str] = []
-    live = LivePage(copied.folder, lambda: curve_chapter(copied, copied.requests("curve")[0]), said.append, FakeClock())
+    live = LivePage(
+        copied.folder,
+        lambda: CurveStudy().stored_chapter(CurveStudy().stored(copied)[0], copied),
+        said.append,
+        FakeClock(),
+    )
     live.renew()
     live.renew()
     assert len(said) == 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from commands import Finished, Toy, frostline, runs_in
 from frostline import tasks
 from frostline.kinds import CLASSIFICATION
+from frostline.records.depth import FULL
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
 from frostline.studies.planning.protocols import TUNED_RATES, best_rate
@@ -119,8 +120,8 @@ def test_without_rates_a_wider_line_is_searched_and_wider_still_for_shallow_tail
 
 def held_out(rate: float, score: float, sureness: float) -> RunResult:
     """A run that chose a rate: its score on 200 held-out rows, and how sure it was of each answer."""
-    spec = make_result(None, 0, score).spec.replace(role="tuning", learning_rate=rate)
-    result = make_result(None, 0, score, spec=spec)
+    spec = make_result(FULL, 0, score).spec.replace(role="tuning", learning_rate=rate)
+    result = make_result(FULL, 0, score, spec=spec)
     outputs = StoredArray.of((sureness * result.predictions.outputs.array()).astype(np.float32))
     return result.replace(predictions=result.predictions.replace(outputs=outputs))
 

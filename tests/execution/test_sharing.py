@@ -14,6 +14,7 @@ from commands import Finished, Toy, curve_numbers, numbers, run_files, runs_in, 
 from execution.test_sweep import BASE, Scripted
 from frostline.execution.events import Listener
 from frostline.execution.sweep import Sweep, Wanted
+from frostline.records.depth import FULL
 from frostline.records.results import RunResult
 from frostline.storage.claims import Claims
 from frostline.storage.runs import Store
@@ -46,7 +47,7 @@ def test_a_run_claimed_elsewhere_is_left_until_it_is_stored_or_its_holder_is_gon
         n_waits += 1
         if n_waits == 3:
             if has_result:
-                store.put(make_result(None, 0, 0.9, spec=SPECS[0]))
+                store.put(make_result(FULL, 0, 0.9, spec=SPECS[0]))
             other.release_all()
 
     monkeypatch.setattr("time.sleep", sleep)
@@ -63,7 +64,7 @@ def test_a_run_claimed_elsewhere_is_left_until_it_is_stored_or_its_holder_is_gon
 
 def test_an_error_in_the_middle_leaves_no_claim(tmp_path: Path) -> None:
     class Failing(Listener):
-        def finished(self, result: RunResult) -> None:  # noqa: ARG002
+        def finished(self, result: RunResult) -> None:
             raise RuntimeError("the display is gone")
 
     with pytest.raises(RuntimeError):

@@ -15,7 +15,9 @@ from frostline.execution.events import Listener
 from frostline.execution.executor import Job
 from frostline.execution.local import LocalProcesses
 from frostline.execution.progress import label
-from frostline.execution.sweep import Rerun, Sweep, Wanted
+from frostline.execution.sweep import Sweep, Wanted
+from frostline.records.depth import FULL
+from frostline.records.requests import Rerun
 from frostline.records.results import Crash, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import Store
@@ -50,12 +52,12 @@ class Scripted:
         self.begun.append(label(job.spec))
         self._open.append(job.spec)
 
-    def outcome(self, timeout: float | None = None) -> RunResult | Crash | None:  # noqa: ARG002
+    def outcome(self, timeout: float | None = None) -> RunResult | Crash | None:
         if not self._open:
             return None
         spec = min(self._open, key=lambda spec: label(spec) == self._slow)
         self._open.remove(spec)
-        return make_result(None, spec.seed, self._scores(spec), spec=spec)
+        return make_result(FULL, spec.seed, self._scores(spec), spec=spec)
 
     def stop(self, spec: RunSpec) -> None:
         self._open.remove(spec)

@@ -13,13 +13,14 @@ from commands import Toy, frostline
 from frostline.errors import MissingExtraError, UsageError
 from frostline.execution.events import Listener
 from frostline.execution.trackers import Mlflow, TensorBoard, Trackers, Wandb, final_values, run_name
+from frostline.records.depth import FULL
 from frostline.records.results import RunResult
 from synthetic import make_result
 
 
 @pytest.fixture
 def results() -> list[RunResult]:
-    return [make_result(None, 0, 0.8), make_result(2, 1, 0.7)]
+    return [make_result(FULL, 0, 0.8), make_result(2, 1, 0.7)]
 
 
 def test_tensorboard_reads_what_was_logged(results: list[RunResult], tmp_path: Path) -> None:

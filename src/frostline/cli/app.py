@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,7 +16,7 @@ _ORDER = ("demo", "find", "curve", "compare", "train", "predict", "report")
 class _MainFirst(TyperGroup):
     """Lists the main commands first."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
