@@ -21,8 +21,11 @@ from frostline.records.requests import ResolvedComparison
 from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
+from frostline.strategies import parse
 from frostline.studies.reading import chapters
-from frostline.testing.models import make_model
+from frostline.studies.requests.resolve import trained_words
+from frostline.testing.models import make_model, make_spec
+from frostline.training.run import Runner
 
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
@@ -61,7 +64,7 @@ def test_the_summary_counts_added_modules_as_a_run_does(name: str, toy: Toy) -> 
     before = stack.digest(())
     begun, plan = runner.begin(spec.replace(strategy=strategy.name))
     trained, total = begun.count(plan.trained(2)), begun.count(begun.all_parameters)
-    assert f"trains {trained:,} ({trained / total:.1%})" in _summary(strategy, strategy.plan(stack), stack, 2)
+    assert f"trains {trained:,} ({trained / total:.1%})" in trained_words(strategy, strategy.plan(stack), stack, 2)
     assert stack.digest(()) == before, "the model itself is not touched"
     already = [parameter for parameter in plan.trained(2) if parameter in stack.all_parameters]
     assert (stack.count(already) != trained) == bool(plan.added), "added modules make the difference"

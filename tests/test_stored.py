@@ -49,6 +49,13 @@ def whole_of(store: Store) -> tuple[ResolvedRequest, CurveChapter]:
     return resolved, chapter
 
 
+def chapter_so_far(store: Store) -> CurveChapter | None:
+    """What the store has of its only curve."""
+    chapter = CurveStudy().stored_chapter(CurveStudy().stored(store)[0], store)
+    assert chapter is None or isinstance(chapter, CurveChapter)
+    return chapter
+
+
 def report(*arguments: str, cwd: Path) -> Finished:
     process = start("report", *arguments, cwd=cwd)
     stdout, stderr = process.communicate()
@@ -121,11 +128,11 @@ print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 
 def test_a_curve_under_way_is_shown_as_far_as_it_is(copied: Store) -> None:
     store, out = copied, copied.folder
-    resolved, whole = whole_of(store)
+    _, whole = whole_of(store)
     for run in whole.runs:
         if run.n_frozen == 3 or (run.n_frozen == 2 and run.seed == 2):
             (out / "runs" / f"{run.key}.json").unlink()
-    part = CurveStudy().stored_chapter(resolved, store)
+    part = chapter_so_far(store)
     assert part is not None
     assert part.n_missing == 4
     assert [point.n_frozen for point in part.curve.points] == [2]
@@ -135,19 +142,19 @@ def test_a_curve_under_way_is_shown_as_far_as_it_is(copied: Store) -> None:
     for run in whole.runs:
         if run.role == "replicate":
             (out / "runs" / f"{run.key}.json").unlink(missing_ok=True)
-    assert CurveStudy().stored_chapter(resolved, store) is None
-    with pytest.raises(UsageError, match="holds no finished curve yet"):
+    assert chapter_so_far(store) is None
+    with pytest.raises(UsageError, match="has no finished study yet"):
         chapters(out)
 
 
 def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
     store, out = copied, copied.folder
-    resolved, whole = whole_of(store)
+    _, whole = whole_of(store)
     gone = next(run for run in whole.runs if run.n_frozen == 2 and run.seed == 2)
     (out / "runs" / f"{gone.key}.json").unlink()
     (out / "crashed").mkdir()
     (out / "crashed" / f"{gone.key}.json").write_text("{}")
-    part = CurveStudy().stored_chapter(resolved, store)
+    part = chapter_so_far(store)
     assert part is not None
     assert any("crashed" in warning for warning in part.curve.warnings)
     assert part.curve.runs.crashed == 1
@@ -211,9 +218,7 @@ class FakeClock:
 def test_a_live_page_is_written_seldom_enough(copied: Store) -> None:
     (copied.folder / "report.html").unlink()
     store, clock, said = copied, FakeClock(), list[str]()
-    live = LivePage(
-        store.folder, lambda: CurveStudy().stored_chapter(CurveStudy().stored(store)[0], store), said.append, clock
-    )
+    live = LivePage(store.folder, lambda: chapter_so_far(store), said.append, clock)
     live.renew()
     assert live.path.is_file()
     live.path.unlink()

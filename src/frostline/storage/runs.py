@@ -107,15 +107,6 @@ class Store:
         """Stores the last crash of a run; the next call tries that run again."""
         return atomic.write(self._crash_path(crash.key), _sealed(crash))
 
-    def get_crash(self, key: str) -> Crash | None:
-        """The last crash of a run; None where it never crashed, or the file is damaged."""
-        path = self._crash_path(key)
-        try:
-            return Crash.from_json(_opened(path)) if path.is_file() else None
-        except DataError as error:
-            self.damaged[path] = str(error)
-            return None
-
     def has_crashed(self, key: str) -> bool:
         """Whether a run ever crashed; it may have finished since."""
         return self._crash_path(key).is_file()

@@ -203,10 +203,9 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         """The outcomes of the study's runs, as far as they are in a store."""
         results = Results()
         while new := [wanted for wanted in self.next_runs(resolved, results) if not results.has(wanted)]:
-            found = [outcome for wanted in new if (outcome := _stored_outcome(store, wanted)) is not None]
-            for outcome in found:
-                results.add(outcome)
-            if len(found) < len(new):
+            for wanted in new:
+                _add_stored(results, wanted, store)
+            if not all(results.has(wanted) for wanted in new):
                 break
         return results
 
@@ -225,8 +224,11 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         return results.has_replicate
 
 
-def _stored_outcome(store: Store, wanted: Wanted) -> RunResult | PausedRun | Crash | None:
-    """What a store knows of a wanted run: a crash only where the run never finished."""
+def _add_stored(results: Results, wanted: Wanted, store: Store) -> None:
+    """Adds what a store knows of a wanted run: a crash only where the run never finished."""
     key = wanted.spec.key
     found = store.get(key) if wanted.until is None else store.get_paused(key, wanted.until)
-    return found if found is not None else store.get_crash(key)
+    if found is not None:
+        results.add(found)
+    elif store.has_crashed(key):
+        results.crashed.add(key)

@@ -152,31 +152,18 @@ class Resolver:
     def describe(self, resolved: ResolvedRequest, plans: Mapping[str, Plan]) -> list[str]:
         """The model, the data and its warnings, and what each strategy trains."""
         base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
+        kind = base.task.kind or ""
         total = stack.count(stack.all_parameters)
         rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
         return [
             f"{base.model}: {resolved.n_layers} layers, {total:,} parameters with the head",
             f"{base.task.name}: {rows}, score: {base.task.metric}",
             *(f"warning: {warning}" for warning in data.warnings),
-            *(f"{name}: {self._trained_words(resolved, parse(name), plan)}" for name, plan in plans.items()),
+            *(
+                f"{name}: {trained_words(parse(name).resolved(resolved.n_layers, kind), plan, stack, base.epochs)}"
+                for name, plan in plans.items()
+            ),
         ]
-
-    def _trained_words(self, resolved: ResolvedRequest, strategy: Strategy, plan: Plan) -> str:
-        """What a plan trains, counting the modules that it adds."""
-        stack = self.stack(resolved)
-        total = stack.count(stack.all_parameters)
-        if plan.added:
-            stack = Stack(copy.deepcopy(stack.model))
-            kind = resolved.base.task.kind or ""
-            with torch.random.fork_rng(devices=[]):
-                strategy.resolved(resolved.n_layers, kind).add_modules(stack)
-        count = stack.count(plan.trained(resolved.base.epochs))
-        words = [f"trains {count:,} ({count / total:.1%})"]
-        if plan.added:
-            words.append(f"adds {len(plan.added)} {'module' if len(plan.added) == 1 else 'modules'}")
-        if plan.edits:
-            words.append(f"re-initialises {stack.count(plan.edits):,}")
-        return ", ".join(words)
 
     def check_pooled(self, resolved: ResolvedRequest) -> None:
         """Raises where the pooled states of all layers would be more than the cache may hold."""
@@ -213,6 +200,21 @@ class Resolver:
     def _has_room(self, n_bytes: int) -> bool:
         """Whether the prefix states of one depth fit: under the limit, and on the disk."""
         return n_bytes <= self.max_cache_bytes and n_bytes <= free_bytes(default_folder())
+
+
+def trained_words(strategy: Strategy, plan: Plan, stack: Stack, n_epochs: int) -> str:
+    """What a plan trains, counting the modules that it adds; the model itself is not touched."""
+    if plan.added:
+        stack = Stack(copy.deepcopy(stack.model))
+        with torch.random.fork_rng(devices=[]):
+            strategy.add_modules(stack)
+    count, total = stack.count(plan.trained(n_epochs)), stack.count(stack.all_parameters)
+    words = [f"trains {count:,} ({count / total:.1%})"]
+    if plan.added:
+        words.append(f"adds {len(plan.added)} {'module' if len(plan.added) == 1 else 'modules'}")
+    if plan.edits:
+        words.append(f"re-initialises {stack.count(plan.edits):,}")
+    return ", ".join(words)
 
 
 def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length: int) -> RunSpec:
