@@ -44,7 +44,7 @@ def copied(curve: Finished, tmp_path: Path) -> Store:
 def whole_of(store: Store) -> tuple[ResolvedRequest, CurveChapter]:
     """The request of the only curve, and its chapter."""
     (resolved,) = CurveStudy().stored(store)
-    chapter = CurveStudy().stored_chapter(resolved, store)
+    chapter = chapter_so_far(store)
     assert isinstance(chapter, CurveChapter)
     return resolved, chapter
 
@@ -162,7 +162,7 @@ def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
         if run.role == "replicate":
             (out / "runs" / f"{run.key}.json").unlink(missing_ok=True)
             (out / "crashed" / f"{run.key}.json").write_text("{}")
-    assert CurveStudy().stored_chapter(resolved, store) is None, "where all crashed there is nothing to draw"
+    assert chapter_so_far(store) is None, "where all crashed there is nothing to draw"
 
 
 def test_what_is_no_out_folder(tmp_path: Path) -> None:
