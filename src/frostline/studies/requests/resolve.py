@@ -153,10 +153,6 @@ class Resolver:
         """The model, the data and its warnings, and what each strategy trains."""
         base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
         kind = base.task.kind or ""
-
-        def resolve(name: str) -> Strategy:
-            return parse(name).resolved(resolved.n_layers, kind)
-
         total = stack.count(stack.all_parameters)
         rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
         return [
