@@ -216,7 +216,7 @@ def test_the_callback_refuses_to_begin_with_an_optimizer_of_all(tmp_path: Path) 
     ("breaking", "said"),
     [
         (lambda plan: plan.release(), "the plan was released"),
-        (lambda plan: plan.model.requires_grad_(True), "what may train is no longer what was planned"),
+        (lambda plan: plan.model.requires_grad_(True), "the trainable parameters are no longer those of the plan"),
         (lambda plan: plan.model.bert.encoder.layer[0].output.dense.bias.data.add_(1), "frozen, but changed"),
     ],
     ids=["released", "thawed", "moved"],
