@@ -162,7 +162,7 @@ class TestRowsInMemory:
         data = Dataset.from_dict(columns, features=classes)
         split = DatasetDict(train=data, validation=data.select([1, 0]), test=data)
         kept = self.source(split, tmp_path)
-        assert sorted(path.stem for path in kept.iterdir()) == ["test", "train", "validation"]
+        assert sorted(path.stem for path in kept.glob("[!.]*")) == ["test", "train", "validation"]
         found = tasks.load(tasks.parse(str(kept)))
         assert (found.label_names, found.dev.texts, found.dev.labels.tolist()) == (("zebra", "ant"), ["b", "a"], [1, 0])
         both = {"train": frame(), "dev": frame(10)}
@@ -214,7 +214,7 @@ class TestRowsInMemory:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            ({"train": frame(), "a/b": frame()}, "the split 'a/b' cannot be that of a file"),
+            ({"train": frame(), "a/b": frame()}, "the split 'a/b' cannot be the name of a file"),
             ([1, 2], "is a builtins.list; give a pandas DataFrame"),
             (None, "is a builtins.NoneType"),
             ({"train": frame(), "dev": "dev.csv"}, r"\(dev\) is a builtins.str"),

@@ -130,8 +130,10 @@ RESULT = through_json(make_result(2, 0, 0.75))
 
 
 def fields_of(kind: type[Record], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every field of a record and of the records in it, by its path."""
-    for name, hint in typing.get_type_hints(kind).items():
+    """Every field of a record and of the records in it, by its path in JSON."""
+    hints = typing.get_type_hints(kind)
+    for f in dataclasses.fields(kind):
+        name, hint = f.metadata.get("json_name", f.name), hints[f.name]
         yield (*path, name), hint
         if isinstance(hint, type) and issubclass(hint, Record):
             yield from fields_of(hint, (*path, name))
