@@ -62,13 +62,13 @@ def test_no_depth_finished() -> None:
 
 def test_a_null_scale_gives_its_reason() -> None:
     curve = make_curve({FULL: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=0.0)
-    assert curve_words.answer(curve) == (
-        "90% of the full score means nothing here: the full model's accuracy, −0.100, is not above 0."
-    )
+    advice = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
+    assert curve_words.answer(curve) == f"The full model did not learn: accuracy −0.100 (chance 0.000); {advice}."
     above = first_scale(make_curve({FULL: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}), "ratio_above_chance")
-    assert curve_words.answer(above) == (
-        "90% of the full score above chance means nothing here:"
-        " the full model's accuracy, 0.500, is not above chance (0.500)."
+    assert curve_words.answer(above) == f"The full model did not learn: accuracy 0.500 (chance 0.500); {advice}."
+    below = make_curve({FULL: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=-0.5)
+    assert curve_words.answer(below) == (
+        f"90% of the full score is undefined: the full model scores accuracy −0.100, not above 0; {advice}."
     )
 
 

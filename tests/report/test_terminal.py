@@ -175,7 +175,7 @@ def test_the_chart_puts_marks_where_the_scores_are() -> None:
     curve = make_curve({FULL: (0.9, 1.0, 0.8), 3: (0.6, 0.7, 0.5), 6: (0.5, 0.5, 0.5)})
     curve = curve.replace(full=curve.full.replace(ci=(0.8, 1.0)))
     start, n_columns = 8, 51
-    lines = chart_lines(curve, start + n_columns + 9)
+    lines = chart_lines(curve, start + n_columns + 9)[1:]
     at = [line.index("●") - start for line in lines[:3]]
     low, high = 0.4, 1.0
     assert at == [round((mean - low) / (high - low) * (n_columns - 1)) for mean in (0.9, 0.6, 0.5)]
@@ -187,7 +187,7 @@ def test_the_chart_puts_marks_where_the_scores_are() -> None:
 
 
 def test_the_chart_shows_seeds_where_there_is_no_interval() -> None:
-    lines = chart_lines(CURVES["two seeds"], 80)
+    lines = chart_lines(CURVES["two seeds"], 80)[1:]
     assert [line.count("○") for line in lines[:3]] == [2, 2, 2]
     assert not any("├" in line for line in lines)
     assert lines[-1].split() == ["chance", "0.500", "0.790"]
@@ -196,7 +196,7 @@ def test_the_chart_shows_seeds_where_there_is_no_interval() -> None:
 def test_no_chart_without_scores_or_room() -> None:
     assert chart_lines(CURVES["nothing"], 80) == []
     assert chart_lines(CURVES["demo"], 30) == []
-    flat = chart_lines(make_curve({FULL: (0.5,), 3: (0.5,)}, keeps=()), 80)
+    flat = chart_lines(make_curve({FULL: (0.5,), 3: (0.5,)}, keeps=()), 80)[1:]
     assert len(flat) == 3
 
 

@@ -145,12 +145,13 @@ def one_line(text: str, at_most: int = 200) -> str:
 
 def is_folder(model: str) -> bool:
     """Whether a model is named by a path. A Hub name has at most one slash and does not begin like a path."""
-    return model.startswith(("/", "./", "../", "~")) or "\\" in model or model.rstrip("/").count("/") > 1
+    has_parts = model.rstrip("/").count("/") > 1 and "://" not in model
+    return model.startswith(("/", "./", "../", "~")) or has_parts
 
 
 def model_name(model: str, at_most: int = 200) -> str:
     """A model as reports show it: a Hub name as it is, a folder by its last part."""
-    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    last = model.rstrip("/").rpartition("/")[2]
     return one_line(last if is_folder(model) and last else model, at_most)
 
 

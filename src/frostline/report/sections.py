@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frostline.report.charts.curve import ACCENT, GREY, INK, PALE
 from frostline.report.charts.marks import SECOND
@@ -69,15 +69,14 @@ def drawn(chart: Drawing, label: str) -> list[Markup]:
     """The panels of a chart as SVG with the colours of the page, and marks that the keyboard can reach."""
     from frostline.report.charts.marks import panels_of
 
-    parts = panels_of(chart)
-    return [_svg(part, f"{label}: {name}" if name else label) for name, part in parts]
+    return [_svg(spec, f"{label}: {name}" if name else label) for name, spec in panels_of(chart)]
 
 
-def _svg(chart: Drawing, label: str) -> Markup:
+def _svg(spec: dict[str, Any], label: str) -> Markup:
     import vl_convert
     from markupsafe import Markup, escape
 
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False))
+    svg = vl_convert.vegalite_to_svg(spec)
     svg = re.sub(r'<rect width="[\d.]+" height="[\d.]+" fill="white"/>', "", svg, count=1)
     svg = re.sub(r'(?<= )(?:transform|d)="[^"]*"', _shortened, svg)
     svg = re.sub(r' (?:font-family|pointer-events|aria-roledescription)="[^"]*"| (?:opacity|stroke-width)="1"', "", svg)

@@ -163,19 +163,20 @@ def styled(chart: Drawing) -> Drawing:
     return chart
 
 
-def panels_of(chart: Drawing) -> list[tuple[str, Drawing]]:
-    """The panels of a chart as charts of their own, with their titles; a chart without panels as it is."""
-    import altair as alt
-
+def panels_of(chart: Drawing) -> list[tuple[str, dict[str, Any]]]:
+    """The Vega-Lite specs of the panels of a chart, with their titles; a chart without panels is one panel."""
     given = chart.to_dict(validate=False)
     if "facet" not in given:
-        return [("", chart)]
+        return [("", given)]
     rows = given["data"].get("values") or given["datasets"][given["data"]["name"]]
-    titles = list(dict.fromkeys(each["panel"] for each in rows))
-    found: list[tuple[str, Drawing]] = []
-    for title in titles:
-        panel = alt.LayerChart.from_dict(given["spec"], validate=False)
-        panel.data = alt.InlineData(values=[each for each in rows if each["panel"] == title])
-        panel.title = alt.TitleParams(text=title, anchor="start", fontSize=12, fontWeight=600, color=INK)
-        found.append((title, styled(panel)))
-    return found
+    heading = {"anchor": "start", "fontSize": 12, "fontWeight": 600, "color": INK}
+    common = given["spec"] | {"$schema": given["$schema"], "config": given["config"], "padding": 4}
+    return [
+        (
+            title,
+            common
+            | {"data": {"values": [each for each in rows if each["panel"] == title]}}
+            | {"title": {"text": title, **heading}},
+        )
+        for title in dict.fromkeys(each["panel"] for each in rows)
+    ]
