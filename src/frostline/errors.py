@@ -16,7 +16,7 @@ EXIT_MISSING_EXTRA = 4
 EXIT_CRASHED_RUNS = 5
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
-"""what a shell shows where a pipe's reader ended first"""
+"""what a shell shows when the reader of a pipe ended first, as in `| head`"""
 
 _NAMED = 3
 _LISTED = 10
@@ -30,7 +30,7 @@ class FrostlineError(Exception):
 
 
 class UsageError(FrostlineError, ValueError):
-    """What was asked for cannot be done; the caller can fix it now."""
+    """A request that cannot be done; the caller can fix it now."""
 
     exit_code = EXIT_USAGE
 
@@ -41,7 +41,7 @@ class UsageError(FrostlineError, ValueError):
 
 
 class DataError(FrostlineError):
-    """A file does not hold what it should; whoever made it can fix it."""
+    """A file does not hold what it should; the person who made it can fix it."""
 
     exit_code = EXIT_DATA
 

@@ -49,7 +49,7 @@ class SpreadStudy(Study[StudyRequest, ResolvedRequest, Spread]):
         rows = tuple((str(number), f"{score:.3f}") for number, score in enumerate(record.scores))
         table = Table(title="Scores by seed", headers=("run", "score"), rows=rows)
         answer = f"The score varies by {max(record.scores) - min(record.scores):.3f}."
-        return TableChapter(title="Spread over seeds", answer=(answer,), tables=(table,), **source.shown)
+        return TableChapter(title="Spread over seeds", answer=(answer,), tables=(table,), of=record, **source.shown)
 
     def stored(self, store: Store) -> list[ResolvedRequest]:
         return store.requests(self.name, ResolvedRequest)

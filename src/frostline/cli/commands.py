@@ -17,6 +17,7 @@ import typer
 
 from frostline.cli.app import app
 from frostline.cli.flags import AsJson, Model, console, end, option, print_json
+from frostline.errors import UsageError
 from frostline.records.requests import RunOptions
 from frostline.records.serial import field_docs
 from frostline.records.specs import TaskSpec
@@ -27,17 +28,20 @@ _TASK, _OPTIONS = field_docs(TaskSpec), field_docs(RunOptions)
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `frostline train --save` made")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `train --save` or `find --save` made")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSONL or Parquet with the texts")],
-    text: Annotated[str | None, option(_TASK["text"], "--text")] = None,
-    text_pair: Annotated[str | None, option(_TASK["text_pair"], "--text-pair")] = None,
-    format: Annotated[Literal["csv", "jsonl"], option("csv or jsonl", "--format")] = "csv",  # noqa: A002
-    to: Annotated[Path | None, option("write there instead of standard output", "--to")] = None,
+    text: Annotated[str | None, option(_TASK["text"], "--text", default="as in training")] = None,
+    text_pair: Annotated[str | None, option(_TASK["text_pair"], "--text-pair", default="as in training")] = None,
+    format: Annotated[Literal["csv", "jsonl"], option("csv or jsonl", "--format", default="csv")] = "csv",  # noqa: A002
+    to: Annotated[Path | None, option("new file to write", "--to", default="standard output")] = None,
+    overwrite: Annotated[bool, option("let --to replace a file that exists", "--overwrite", default="off")] = False,
 ) -> None:
-    """The file's columns, then `prediction` and one `probability_<label>` a class."""
+    """Predict with a saved model: the file's columns, then `prediction` and one `probability_<label>` per class."""
     from frostline.saving.predict import predict_file
 
-    rows = list(predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl"))
+    if to is not None and to.exists() and not overwrite:
+        raise UsageError(f"--to {to} exists already; give another name, or add --overwrite to replace it")
+    rows = predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl")
     written = _rows(rows, format)
     if to is None:
         sys.stdout.write(written)
@@ -47,7 +51,7 @@ def predict(
 
 @app.command()
 def layers(model: Model, as_json: AsJson = False) -> None:
-    """The parameter table, and what each depth trains. The four models of the paper need no download."""
+    """Show where a model's parameters are and how many each depth trains. The paper's models need no download."""
     from frostline.model.census import census
     from frostline.report.terminal import print_layers
 
@@ -60,7 +64,7 @@ def layers(model: Model, as_json: AsJson = False) -> None:
 
 @app.command()
 def tasks(as_json: AsJson = False) -> None:
-    """What is known, with metrics and columns."""
+    """List the known tasks with their metrics and columns."""
     from frostline import tasks as known_tasks
     from frostline.report.terminal import print_tasks
 
@@ -73,14 +77,16 @@ def tasks(as_json: AsJson = False) -> None:
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="OUT", help="out folders of `curve` and `find`")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="OUT", help="output folders of `curve`, `find` and `compare`")
+    ],
     format: Annotated[  # noqa: A002
         str | None, option("files to write instead, e.g. `html,md,latex,csv,svg,png,pdf`", "--format")
     ] = None,
     to: Annotated[Path | None, option("folder of the files; by default the first OUT", "--to")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What out folders hold, each request apart: on the terminal, or as files `report.<ending>`."""
+    """Show what output folders hold, on the terminal or as files `report.<ending>`."""
     from frostline.report.terminal import print_chapters
     from frostline.studies.reading import chapters
 
@@ -96,13 +102,13 @@ def report(
         print_chapters(console(), found)
 
 
-caches = typer.Typer(help="What frozen layers put out, kept on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
+caches = typer.Typer(help="Cached prefix states on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
 app.add_typer(caches, name="cache")
 
 
 @caches.command("ls")
 def cache_ls(as_json: AsJson = False) -> None:
-    """What is kept, and how large it is."""
+    """List cached prefix states and their sizes."""
     from frostline.report.terminal import print_cache
     from frostline.storage.prefix_cache import Cache, default_folder
 
@@ -120,7 +126,7 @@ def cache_rm(
         str | None, typer.Argument(metavar="[NAME]", help="a model or task; without it, everything")
     ] = None,
 ) -> None:
-    """Removes what is kept of a model or task, or everything; it is computed again when it is needed."""
+    """Remove cached states of a model or task, or all; they are computed again when needed."""
     from frostline.report import numbers
     from frostline.storage.prefix_cache import Cache, default_folder
 
@@ -134,7 +140,7 @@ def demo(
     workers: Annotated[int | None, option(_OPTIONS["n_workers"], "--workers", default="one per core")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The main job on real weights and real sentences: all-MiniLM-L6-v2, Rotten Tomatoes."""
+    """Run a curve on real weights and sentences: all-MiniLM-L6-v2 on Rotten Tomatoes."""
     from frostline.cli.demo import print_demo, run_demo
 
     curve, plain_seconds = run_demo(out, workers=workers)

@@ -10,25 +10,12 @@ from frostline.records.keys import RESULTS_VERSION, key_of
 from frostline.records.serial import Record, key_fields, not_in_key
 
 Role = Literal["replicate", "line_search", "tuning"]
-
-
 Scale = Literal["ratio", "ratio_above_chance"]
-
-
 Protocol = Literal["paper", "tuned"]
-
-
 CacheDtype = Literal["fp32", "fp16", "bf16"]
-
-
 Layout = Literal["padded", "packed", "varlen"]
-
-
 Fit = Literal["gradient", "closed_form"]
-
-
 Pooling = Literal["mean", "first", "last"]
-
 
 SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")
 
@@ -42,9 +29,9 @@ class TaskSpec(Record):
     source: str | None = not_in_key()
     """the user's own file or folder, or a Hub data set: `owner/name`, `owner/name:config`"""
     data: str | None = not_in_key()
-    """folder that holds the GLUE tasks, one folder each; without it they are read from the Hub"""
+    """folder with the GLUE tasks, one sub-folder each; without it GLUE is read from the Hub"""
     dev: str | None = not_in_key()
-    """file with the dev rows, or the split of that name; else the data's own, else cut from the training rows"""
+    """file with the dev rows, or the name of a split"""
     text: str | None = None
     """column with the text"""
     text_pair: str | None = None
@@ -54,9 +41,9 @@ class TaskSpec(Record):
     kind: str | None = None
     """classification, regression, or the import path of another kind: package.module:NAME"""
     metric: str | None = None
-    """what the score is; the task's own by default"""
+    """the metric that is the score"""
     dev_share: float = 0.1
-    """share of the training rows cut off as dev where there are no dev rows"""
+    """share of the training rows that become dev rows where there are none"""
     max_train: int | None = None
     """train on a seeded, stratified sample of this many rows"""
     max_dev: int | None = None
@@ -65,7 +52,7 @@ class TaskSpec(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec(Record):
-    """One training run, fully settled: the same spec gives the same numbers on the same machine."""
+    """One training run with nothing left open: the same spec gives the same numbers on the same machine."""
 
     model: str = not_in_key()
     """Hub name or folder of the pretrained model"""
@@ -78,38 +65,38 @@ class RunSpec(Record):
     strategy: str
     """what is trained: `full`, `freeze:N`, `lora:R`, …"""
     learning_rate: float
-    """peak learning rate; 0 where nothing descends"""
+    """peak learning rate; 0 for a closed-form fit"""
     epochs: int
     """passes over the training rows"""
     batch_size: int = 16
-    """rows a step"""
+    """rows per step"""
     max_length: int = 128
-    """tokens a row at most; longer texts are cut"""
+    """longest row in tokens; longer texts are cut"""
     seed: int
     """replicate; the head's initialisation and the data order each have a seed derived from it"""
     role: Role = "replicate"
-    """a run of a line search draws its seeds apart from every replicate and never enters a mean; so does one for
-    tuning, which is scored on rows held out of train"""
+    """only replicates enter a mean. Runs that choose a learning rate (`line_search`, `tuning`) have seeds of their own;
+    `tuning` runs are scored on rows held out of train"""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW with bias correction, or plain SGD"""
     weight_decay: float = 0.0
     """weight decay of the trained parameters"""
     warmup_share: float = 0.1
-    """share of the steps over which the rate rises; then it falls linearly to 0"""
+    """share of the steps over which the learning rate rises; after that it falls linearly to 0"""
     clip_norm: float = 1.0
     """largest gradient norm"""
     is_cached: bool
-    """what the frozen layers put out is computed once and kept"""
+    """frozen-layer outputs are computed once and cached"""
     cache_dtype: CacheDtype = "fp32"
-    """how it is kept"""
+    """number format of the cache"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
     layout: Layout = "padded"
-    """packed: the rows of a batch go through the layers as one row, without padding; varlen: through attention too"""
+    """packed: the layers see the rows of a batch as one long row, without padding; varlen: so does attention"""
     pair_joiner: str | None = None
-    """what stands between the texts of a pair where the tokenizer puts nothing between them"""
+    """put between the texts of a pair where the tokenizer has no separator"""
     threads: int = 1
-    """threads of one run"""
+    """threads per run"""
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     """where it trains"""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -117,5 +104,5 @@ class RunSpec(Record):
 
     @functools.cached_property
     def key(self) -> str:
-        """What this run's result is found by."""
+        """The key under which the store finds this run."""
         return key_of({"results_version": RESULTS_VERSION, "spec": key_fields(self)})

@@ -166,6 +166,13 @@ class TableChapter(Chapter):
     """the answer in one sentence; then how sure it is"""
     tables: tuple[Table, ...] = ()
     """the most important one first"""
+    of: Record | None = None
+    """the record behind it, which `<name>.json` holds; None: the chapter itself"""
+
+    @property
+    def record(self) -> Record:
+        """The record behind it."""
+        return self if self.of is None else self.of
 
 
 def by_class(chapters: Sequence[Chapter]) -> dict[type[Chapter], list[Chapter]]:

@@ -72,7 +72,7 @@ class ProbesStudy(Study[StudyRequest, ResolvedRequest, Probes]):
     def chapter(self, record: Probes, source: Source) -> Chapter:
         """One table."""
         title = f"Linear fits to {record.model} on {record.task}"
-        return TableChapter(title=title, answer=(), tables=(probe_table(record.points),), **source.shown)
+        return TableChapter(title=title, answer=(), tables=(probe_table(record.points),), of=record, **source.shown)
 
     def stored(self, store: Store) -> list[ResolvedRequest]:  # noqa: ARG002
         """None: a curve's chapter shows its probes."""

@@ -53,8 +53,12 @@ def write_result(chapter: Chapter, folder: Path | str, name: str) -> tuple[Path,
 
 def write_report(chapters: Sequence[Chapter], path: Path | str) -> Path:
     """The path, with the chapters written to it in the format of its ending."""
-    ending = check_choice("report ending", Path(path).suffix.lower(), _RENDER)
-    return atomic.write(Path(path), _RENDER[ending](chapters))
+    return atomic.write(Path(path), render(chapters, Path(path).suffix.lower()))
+
+
+def render(chapters: Sequence[Chapter], ending: str) -> str | bytes:
+    """The chapters in the format of a file ending."""
+    return _RENDER[check_choice("report ending", ending, _RENDER)](chapters)
 
 
 def write_reports(chapters: Sequence[Chapter], formats: Sequence[str], folder: Path) -> list[Path]:

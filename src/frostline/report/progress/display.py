@@ -74,7 +74,7 @@ class Tally:
 
 
 class Progress(ABC):
-    """What a sweep tells while it runs. Use it as a context manager."""
+    """Shows how a sweep goes. Use it as a context manager."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -90,12 +90,12 @@ class Progress(ABC):
         return None
 
     def start(self, total_units: float, labels: Sequence[str]) -> None:
-        """Runs are to be done, costing so many units together; a second call adds to the first."""
+        """Announces runs and their total cost in units; a second call adds to the first."""
         with self._lock:
             self._tally.add(total_units, len(labels))
 
     def found(self, units: float, scores: Mapping[str, float]) -> None:
-        """Runs that were to be done are there already, with these scores by label; they would have cost so much."""
+        """Announced runs were in the store, with these scores by label; `units` is their cost."""
         with self._lock:
             self._tally.drop(units, len(scores))
 
@@ -105,11 +105,11 @@ class Progress(ABC):
 
     @abstractmethod
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
-        """A run has ended an epoch, counted from 1."""
+        """A run has finished an epoch, counted from 1."""
 
     @abstractmethod
     def run_stopped(self, label: str) -> None:
-        """A run that was begun is not wanted after all."""
+        """A run that was started is not wanted any more."""
 
     @abstractmethod
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
@@ -139,7 +139,7 @@ class PlainProgress(Progress):
         self._last_line_at = clock()
 
     def run_started(self, label: str) -> None:
-        """Says nothing: the line comes when the run ends."""
+        """Nothing: the line comes when the run ends."""
 
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
         """A line when there was none for a minute."""
@@ -148,7 +148,7 @@ class PlainProgress(Progress):
                 self._print(f"{_name(label)}: {_epoch_words(epoch, epochs, loss, score)}")
 
     def run_stopped(self, label: str) -> None:
-        """Says nothing: no line told of it."""
+        """Nothing: no line announced it."""
 
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
         """A line with the score, the time it took and the time left."""
