@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frostline.analysis import Curve, Point, Provenance, RunLine
+from frostline.analysis import Answer, Curve, Finding, Point, Provenance, RunLine
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_chapter import CurveChapter
 
@@ -77,3 +77,18 @@ def make_chapter(
 def alone(*curves: Curve) -> list[CurveChapter]:
     """Chapters of curves about whose runs nothing is known."""
     return [CurveChapter(curve=curve) for curve in curves]
+
+
+def make_finding(because: str = "decided at 95% confidence") -> Finding:
+    """A made-up search that found no depth."""
+    answer = Answer(
+        keep=0.9,
+        scale="ratio",
+        n_frozen=FULL,
+        trained_layers=6,
+        confidence=0.95,
+        decision="open",
+        stopped_because=because,
+    )
+    curve = make_curve({FULL: (0.9, 0.9), 5: (0.6, 0.6), 6: (0.55, 0.55)})
+    return Finding(**vars(curve), answer=answer, runs_spent=2.4, runs_of_full_curve=9.0)

@@ -13,7 +13,6 @@ from rich.console import Console
 
 import frostline.report
 from frostline.analysis import Finding
-from frostline.analysis.records import Answer
 from frostline.records.depth import FULL
 from frostline.report.chapter import Chapter, TableChapter, arranged, runs_table
 from frostline.report.formats.files import FORMATS, write_reports
@@ -24,7 +23,7 @@ from frostline.report.tables import Table
 from frostline.report.terminal import format_result, print_chapters
 from frostline.report.wording import curve_words
 
-from .chapters import alone, make_chapter
+from .chapters import alone, make_chapter, make_finding
 from .comparisons import make_comparison_chapter, sized
 from .curves import make_curve
 
@@ -153,17 +152,7 @@ def test_a_full_model_that_did_not_learn_is_the_answer(full: tuple[float, ...]) 
 
 def test_a_search_out_of_budget_names_the_depths_that_it_did_not_try() -> None:
     because = "the budget of 2.4 full runs is used up; depths not tried: 3, 4; a larger --budget continues the search"
-    answer = Answer(
-        keep=0.9,
-        scale="ratio",
-        n_frozen=FULL,
-        trained_layers=6,
-        confidence=0.95,
-        decision="open",
-        stopped_because=because,
-    )
-    curve = make_curve({FULL: (0.9, 0.9), 5: (0.6, 0.6), 6: (0.55, 0.55)})
-    found = Finding(**vars(curve), answer=answer, runs_spent=2.4, runs_of_full_curve=9.0)
+    found = make_finding(because)
     first, second = alone(found)[0].answer
     assert first.startswith("No depth tried keeps 90%")
     assert "depths not tried: 3, 4; a larger --budget" in second

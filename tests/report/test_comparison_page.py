@@ -71,7 +71,7 @@ def test_every_number_of_a_strategy_is_that_of_its_record(shown: Page) -> None:
         assert (row["strategy"], row["score"]) == (point.name, signed(point.mean or 0.0, ".3f"))
         assert row["trained parameters"] == f"{point.trained_parameters:,}"
         assert row["of the largest"] == numbers.part(point.trained_parameters, 22_713_986)
-        assert row["bytes a task"] == numbers.size(4 * (point.trained_parameters or 0))
+        assert row["bytes per task"] == numbers.size(4 * (point.trained_parameters or 0))
         assert float(row["seconds"]) == pytest.approx(point.seconds, abs=0.05)
         assert row["memory"] == numbers.size(point.peak_bytes)
         assert row["rate"] == ("–" if point.learning_rate is None else numbers.learning_rate(point.learning_rate))
@@ -97,7 +97,7 @@ def test_a_fit_has_no_rate_and_no_loss(shown: Page) -> None:
 
 
 def test_rates_layers_and_sources_are_told(shown: Page) -> None:
-    (rates,) = shown.named("Rates that were tried")
+    (rates,) = shown.named("Learning rates that were tried")
     assert len(rates) - 1 == len(make_comparison().line_search) == 33
     taken = {row[0]: row[1] for row in rates[1:] if row[3] == "yes"}
     wanted = {p.name: numbers.learning_rate(p.learning_rate) for p in make_comparison().strategies if p.learning_rate}

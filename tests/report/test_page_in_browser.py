@@ -14,7 +14,7 @@ from frostline.analysis import VIEWS
 from frostline.report.chapter import Chapter
 from frostline.report.formats.html import page
 
-from .chapters import make_chapter
+from .chapters import alone, make_chapter, make_finding
 from .comparisons import make_comparison_chapter, make_probes, sized
 
 ARTEFACTS = Path(os.environ.get("FROSTLINE_ARTEFACTS", "artefacts"))
@@ -37,6 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "mixed.html").write_text(page(mixed), encoding="utf-8")
     probed = [make_chapter().replace(probes=make_probes())]
     (made / "probed.html").write_text(page(probed), encoding="utf-8")
+    (made / "find.html").write_text(page(alone(make_finding())), encoding="utf-8")
+    (made / "compare.html").write_text(page([make_comparison_chapter()]), encoding="utf-8")
+    sizes = [sized(100, 0.08), sized(1000, 0.05), sized(8000)]
+    (made / "sizes.html").write_text(page(sizes), encoding="utf-8")
     return made
 
 
@@ -195,6 +199,33 @@ def test_it_fits_the_screen(driver: Any, folder: Path, name: str, width: int, sc
     driver.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert driver.execute_script(wide) <= width
     _shot(driver, f"page-{name}-{width}-{scheme}")
+
+
+CUT = """
+return [...document.querySelectorAll(".scroll, .panels, table, svg")]
+  .filter((box) => box.offsetParent !== null || box.tagName === "svg")
+  .filter((box) => box.scrollWidth > box.clientWidth + 1 || box.getBoundingClientRect().right > innerWidth + 1)
+  .map((box) => `${box.tagName} ${box.className.baseVal ?? box.className} ${box.getAttribute("aria-label") ?? ""}`);
+"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("name", ["one", "find", "compare", "sizes", "many"])
+def test_nothing_is_cut_and_nothing_scrolls_sideways(driver: Any, folder: Path, name: str, width: int) -> None:
+    set_width(driver, width)
+    _emulate(driver, "light")
+    driver.get((folder / f"{name}.html").as_uri())
+    driver.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert driver.execute_script(CUT) == []
+    _shot(driver, f"fits-{name}-{width}")
+
+
+def test_a_box_that_is_cut_would_be_seen(driver: Any, folder: Path) -> None:
+    set_width(driver, 400)
+    driver.get((folder / "one.html").as_uri())
+    driver.execute_script("document.querySelector('table').style.minWidth = '900px'")
+    assert driver.execute_script(CUT) != []
 
 
 LABELS = """
