@@ -53,7 +53,8 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Record):
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{f.name: of_type(hints[f.name]) for f in dataclasses.fields(kind)})
+        stored = [f for f in dataclasses.fields(kind) if f.metadata.get("is_stored", True)]
+        return st.builds(kind, **{f.name: of_type(hints[f.name]) for f in stored})
     if origin in (types.UnionType, typing.Union):
         return st.one_of(*(st.none() if argument is type(None) else of_type(argument) for argument in arguments))
     if origin is Literal:
@@ -130,8 +131,10 @@ RESULT = through_json(make_result(2, 0, 0.75))
 
 
 def fields_of(kind: type[Record], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every field of a record and of the records in it, by its path."""
-    for name, hint in typing.get_type_hints(kind).items():
+    """Every field of a record and of the records in it, by its path in JSON."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        name, hint = str(field.metadata.get("json_name", field.name)), hints[field.name]
         yield (*path, name), hint
         if isinstance(hint, type) and issubclass(hint, Record):
             yield from fields_of(hint, (*path, name))

@@ -321,7 +321,7 @@ def test_the_loss_is_cross_entropy_or_mean_square() -> None:
 def test_a_broadcast_never_passes_for_a_loss() -> None:
     values = torch.tensor([1.0, -1.0, 2.0], dtype=torch.float64)
     for shape in ((3, 3), (3, 2), (1, 1), (3,), (1, 3)):
-        with pytest.raises(FrostlineError, match="one output a row"):
+        with pytest.raises(FrostlineError, match="one output per row"):
             loss_of(torch.zeros(shape), values)
     # What the check is for: (3,) against (3, 1) is a number too, and another one.
     outputs = torch.tensor([[1.0], [-1.0], [2.0]])
