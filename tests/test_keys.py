@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frostline import records
+from frostline.records import specs
 from frostline.records.keys import RESULTS_VERSION, canonical_json, derived_seed, fingerprint_of_files, key_of
 from frostline.records.serial import Record
 from frostline.records.specs import RunSpec, TaskSpec
@@ -97,7 +97,7 @@ def test_a_folder_is_the_same_wherever_the_model_lies(name: str, identity: Folde
 def test_the_results_version_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = SPEC.key
     assert SPEC.replace().key == before
-    monkeypatch.setattr(records, "RESULTS_VERSION", RESULTS_VERSION + 1)
+    monkeypatch.setattr(specs, "RESULTS_VERSION", RESULTS_VERSION + 1)
     assert SPEC.replace().key != before
 
 

@@ -53,7 +53,8 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Record):
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{f.name: of_type(hints[f.name]) for f in dataclasses.fields(kind)})
+        stored = [f for f in dataclasses.fields(kind) if f.metadata.get("is_stored", True)]
+        return st.builds(kind, **{f.name: of_type(hints[f.name]) for f in stored})
     if origin in (types.UnionType, typing.Union):
         return st.one_of(*(st.none() if argument is type(None) else of_type(argument) for argument in arguments))
     if origin is Literal:

@@ -93,7 +93,7 @@ def test_a_writer_that_fails_leaves_nothing(cache: Cache) -> None:
 WRITER = """
 import pathlib, sys, time
 import numpy as np
-from frostline.cache import Entry, Shelf
+from frostline.storage.prefix_cache import Entry, Shelf
 shelf = Shelf(pathlib.Path(sys.argv[1]))
 entry = Entry(model="m", task="t", split="train", depth=1, dtype="fp32")
 with shelf.locked(), shelf.writing(entry, (5, 4), np.dtype(np.float32), np.arange(5)) as states:
