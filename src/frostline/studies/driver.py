@@ -70,11 +70,11 @@ class Session:
         resolved, results, done = self._run(study, request)
         totals = Totals(done=done, wall_seconds=time.monotonic() - self._began)
         store, out = self.resolver.store, self.options.out
-        chapter = study.chapter_so_far(resolved, results, store, totals)
-        assert chapter is not None, "a study that is over can be shown"
+        record = study.build(resolved, results, totals, store)
+        chapter = study.chapter_of(record, resolved, results, store)
         write_result(chapter, out, study.name)
         write_report([chapter], out / "report.html")
-        return Finished(resolved, study.build(resolved, results, totals, store), chapter)
+        return Finished(resolved, record, chapter)
 
     def run_beside(self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT) -> None:
         """Does a study's runs and writes no file: another study's chapter shows them."""

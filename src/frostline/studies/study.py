@@ -213,7 +213,10 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         """What the results so far add up to; None before there is anything to show."""
         if not self.is_showable(resolved, results):
             return None
-        record = self.build(resolved, results, totals, store)
+        return self.chapter_of(self.build(resolved, results, totals, store), resolved, results, store)
+
+    def chapter_of(self, record: RecordT, resolved: ResolvedT, results: Results, store: Store) -> Chapter:
+        """What a report shows of a record and the results that it was built from."""
         n_missing = sum(spec.key not in results.finished for spec in self.runs_ahead(resolved, results))
         settings = resolved_config(self.name, self.base(resolved), self.settings(resolved), store.folder)
         found = list(results.finished.values())
