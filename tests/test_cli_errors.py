@@ -79,17 +79,17 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "an empty list of seeds": ((*CURVE, "--seeds", ","), ("no seeds", "at least one")),
     "seeds no numbers": ((*CURVE, "--seeds", "a,b"), ("seeds", "'a'", "whole numbers")),
     "a seed twice": ((*CURVE, "--seeds", "1,1"), ("seeds 1, 1", "each only once")),
-    "rate of zero": ((*CURVE, "--lr", "0"), ("learning rate 0", "above 0")),
-    "rate below zero": ((*CURVE, "--lr", "-1e-5"), ("learning rate -1e-05", "above 0")),
-    "rate not finite": ((*CURVE, "--lr", "nan"), ("learning rate nan", "finite")),
-    "rate without end": ((*CURVE, "--lr", "inf"), ("learning rate inf", "finite")),
+    "rate of zero": ((*CURVE, "--lr", "0"), ("learning rate is 0", "above 0")),
+    "rate below zero": ((*CURVE, "--lr", "-1e-5"), ("learning rate is -1e-05", "above 0")),
+    "rate not finite": ((*CURVE, "--lr", "nan"), ("learning rate is nan", "at most 1")),
+    "rate without end": ((*CURVE, "--lr", "inf"), ("learning rate is inf", "at most 1")),
     "a rate twice": ((*CURVE, "--lrs", "1e-5,1e-5"), ("learning rates 1e-05, 1e-05", "each only once")),
     "no rates": ((*CURVE, "--lrs", ","), ("learning rates", "numbers")),
     "rates no numbers": ((*CURVE, "--lrs", "low,high"), ("low,high", "numbers")),
     "rate and rates": ((*CURVE, "--lr", "1e-5", "--lrs", "1e-5,2e-5"), ("lr and lrs are both given",)),
-    "keep too much": ((*CURVE, "--keep", "90"), ("keep 90", "at most 1")),
-    "keep nothing": ((*CURVE, "--keep", "0"), ("keep 0", "above 0")),
-    "keep no number": ((*CURVE, "--keep", "nan"), ("keep nan", "at most 1")),
+    "keep too much": ((*CURVE, "--keep", "90"), ("keep is 90", "at most 1", "Did you mean 0.9?")),
+    "keep nothing": ((*CURVE, "--keep", "0"), ("keep is 0", "above 0")),
+    "keep no number": ((*CURVE, "--keep", "nan"), ("keep is nan", "at most 1")),
     "too many workers": ((*CURVE, "--workers", "2000"), ("workers is 2000", "1024")),
     "no threads": ((*CURVE, "--threads", "0"), ("threads is 0", "at least 1")),
     "too many threads": ((*CURVE, "--threads", "5000"), ("threads is 5000", "at most 1024")),
@@ -97,16 +97,16 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no room for a word": ((*CURVE, "--max-length", "2"), ("max_length is 2", "at least 3")),
     "a cache below 0": ((*CURVE, "--cache-max-gb", "-1"), ("cache_max_gb is -1", "at least 0")),
     "a cache without end": ((*CURVE, "--cache-max-gb", "inf"), ("cache_max_gb is inf", "finite")),
-    "no dev rows": ((*CURVE, "--dev-share", "0"), ("dev_share is 0", "between 0 and 1")),
-    "nothing but dev rows": ((*CURVE, "--dev-share", "1"), ("dev_share is 1", "between 0 and 1")),
+    "no dev rows": ((*CURVE, "--dev-share", "0"), ("dev_share is 0", "greater than 0 and less than 1")),
+    "nothing but dev rows": ((*CURVE, "--dev-share", "1"), ("dev_share is 1", "greater than 0 and less than 1")),
     "no training rows": ((*CURVE, "--max-train", "0"), ("max_train is 0", "at least 1")),
     "no rows to score": ((*CURVE, "--max-dev", "-5"), ("max_dev is -5", "at least 1")),
     "too few rows for two classes": ((*CURVE, "--max-train", "1"), ("max_train is 1", "at least 2")),
     "no workers": ((*CURVE, "--workers", "0"), ("workers is 0", "between 1")),
     "no epochs": ((*CURVE, "--epochs", "0"), ("epochs is 0", "at least 1")),
-    "faults together": ((*CURVE, "--epochs", "0", "--lr", "0"), ("epochs is 0", "learning rate 0")),
+    "faults together": ((*CURVE, "--epochs", "0", "--lr", "0"), ("epochs is 0", "learning rate is 0")),
     "varlen without CUDA": ((*CURVE, "--varlen", "--device", "cpu"), ("--varlen is for CUDA", "device is cpu")),
-    "absent device": ((*CURVE, "--device", "cuda"), ("device 'cuda' is not there", "cpu")),
+    "absent device": ((*CURVE, "--device", "cuda"), ("device 'cuda' is not available", "cpu")),
     "missing model folder": (("curve", "TMP/none/bert", "TRAIN", "--out", "TMP/out"), ("no usable model", "none/bert")),
     "out is a file": (("curve", "MODEL", "TRAIN", "--out", "TRAIN"), ("is a file; give a folder",)),
     "train: frozen too deep": ((*TRAIN, "--frozen", "4"), ("frozen is 4", "between 0 and 3")),
@@ -235,7 +235,10 @@ def test_an_out_folder_of_something_else_is_refused_naming_both(
     else:
         model = make_model(places.tmp / "tiny-bert", n_layers=3, seed=5)
     code = main(["curve", str(model), str(train), "--dev", str(places.toy.dev), "--out", str(out_copy)])
-    check_one_line(code, 2, ("holds model", "this is model", "reviews", train.stem, "another --out"), capfd)
+    words = ("holds model", "this is model", "reviews", train.stem, "another --out")
+    if what == "data":
+        words = ("the data of reviews changed since the first run", str(out_copy))
+    check_one_line(code, 2, words, capfd)
     assert run_files(out_copy) == before
 
 
@@ -248,7 +251,7 @@ def test_the_same_files_elsewhere_are_the_same(
         dev=Path(shutil.copy(places.toy.dev, places.tmp / "validation.csv")),
     )
     assert main([*moved.curve, "--rerun", "never", "--out", str(out_copy)]) == 0
-    assert "keeps" in capfd.readouterr().out
+    assert "another name on reviews" in capfd.readouterr().out
 
 
 def test_a_fault_of_ours_has_a_traceback_and_says_where_to_go(

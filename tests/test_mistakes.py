@@ -413,7 +413,7 @@ PLACES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "save where nothing can be made": (("--save", "/proc/none/saved"), ("--save /proc/none/saved", "another folder")),
     "save where something is": (("--save", "MODEL"), ("--save", "exists already", "new or empty folder")),
     "save where no folder can be": (("--save", "/proc/saved"), ("--save /proc/saved", "another folder")),
-    "save is a dangling link": (("--save", "TMP/dangling"), ("--save", "link to nothing", "new or empty folder")),
+    "save is a dangling link": (("--save", "TMP/dangling"), ("--save", "broken link", "new or empty folder")),
     "save is a file": (("--save", "TRAIN"), ("--save", "exists already")),
 }
 

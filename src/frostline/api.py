@@ -138,9 +138,8 @@ def train(model: Any, task: Any, *, progress: Progress | None = None, **settings
     """
     given: dict[str, Any] = dict(settings)
     wanted = strategy_of(given.pop("frozen", None), given.pop("strategy", None))
-    save = _new_folder(given.pop("save", None))
-    if save is None:
-        raise UsageError("save is missing; give a new folder for the model")
+    save = read_folder("save", given.pop("save", None))
+    check_new_folder(save)
     if given.get("seeds") is not None:
         given["seeds"] = read_one_seed(without_numpy(given["seeds"]))
     protocol: Protocol = "paper" if settings.get("strategy") is None else "tuned"

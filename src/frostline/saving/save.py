@@ -33,7 +33,7 @@ tags: [frostline]
 ---
 # {{ base }} on {{ r.spec.task.name }}
 
-Fine-tuned with frostline {{ r.circumstances.versions.frostline }}: \
+Fine-tuned with frostline {{ r.environment.versions.frostline }}: \
 `{{ r.spec.strategy }}` trained {{ "{:,}".format(r.cost.trained_parameters) }} of \
 {{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows ({{ r.spec.epochs }} epochs, \
 batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, seed {{ r.spec.seed }}).

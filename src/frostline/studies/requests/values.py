@@ -42,7 +42,7 @@ def read_seeds(value: str | int | Iterable[int]) -> tuple[int, ...]:
         value = parts if "," in value else parts[0] if parts else 0
     if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= _MOST_SEEDS:
-            raise UsageError(f"seeds is {value}; give how many (1 to {_MOST_SEEDS}), or a list: 0,1,2")
+            raise UsageError(f"seeds is {value}; give how many (at least 1, at most {_MOST_SEEDS}), or a list: 0,1,2")
         return tuple(range(value))
     return _whole_numbers("seeds", value)
 
@@ -73,7 +73,7 @@ def read_one_rate(value: str | float | Iterable[float]) -> tuple[float, ...]:
 
 def read_shares(value: str | float | Iterable[float]) -> tuple[float, ...]:
     """`"0.9,0.95"` → those shares."""
-    return _numbers("keep", value)
+    return _numbers("shares to keep", value)
 
 
 def read_strategies(value: object) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _numbers(name: str, value: str | float | Iterable[float]) -> tuple[float, ..
     try:
         return tuple(float(_not_bool(part)) for part in parts)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{name} is {value!r:.80}; write numbers, separated by commas") from error
+        raise UsageError(f"{name} are {value!r:.80}; write numbers, separated by commas") from error
 
 
 def _whole_numbers(name: str, values: Any) -> tuple[int, ...]:
