@@ -55,7 +55,7 @@ class TestCurve:
         assert undisturbed.code == 0, undisturbed.stderr
         assert isinstance(undisturbed.json, dict)
         assert f"[{N_RUNS}/{N_RUNS}]" in undisturbed.stderr
-        assert "the line search chose the rate" in undisturbed.stderr
+        assert "the line search chose the learning rate" in undisturbed.stderr
         assert "Traceback" not in undisturbed.stderr
 
     def test_every_field_of_the_contract_is_there(self, undisturbed: Finished) -> None:
@@ -277,7 +277,8 @@ class TestFlags:
     ) -> None:
         assert main([*toy.curve, "--dry-run", "--json", "--out", str(out_copy)]) == 0
         said = json.loads(capsys.readouterr().out)
-        assert said == {"runs": N_RUNS, "missing": 0, "minutes": 0.0, "cache_bytes": 0, "store_bytes": 0}
+        nothing = {"missing": 0, "minutes": 0.0, "cache_bytes": 0, "store_bytes": 0, "is_at_most": False}
+        assert said == {"runs": N_RUNS, **nothing}
 
     def test_whether_a_cache_is_used_is_decided_once(
         self, toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -224,7 +224,7 @@ def test_features_that_would_be_too_large_are_refused(
     task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"), "--cache-max-gb", "1e-6")
     code = main(["compare", *task, "--strategies", "features"])
     assert code == 2
-    assert "give fewer rows by --max-train, or a larger --cache-max-gb" in capfd.readouterr().err
+    assert "use fewer rows (--max-train) or a larger --cache-max-gb" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["frozen", "keep", "scale"])

@@ -168,7 +168,7 @@ def test_a_run_that_crashed_is_told_of(copied: Store) -> None:
 def test_what_is_no_out_folder(tmp_path: Path) -> None:
     done = report(str(tmp_path), cwd=tmp_path)
     assert done.code == 2
-    assert "is no out folder" in done.stderr
+    assert "is not a frostline output folder" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
@@ -243,4 +243,4 @@ def test_a_page_that_cannot_be_written_ends_no_sweep(copied: Store) -> None:
     live.renew()
     live.renew()
     assert len(said) == 1
-    assert "report.html is not kept up to date" in said[0]
+    assert "report.html is no longer updated" in said[0]

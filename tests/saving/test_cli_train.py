@@ -182,7 +182,7 @@ def test_what_to_beware_of_is_told(toy: Toy, tmp_path: Path, capfd: pytest.Captu
     )
     assert main([*leaky, "--max-length", "4", *where]) == 0
     said = capfd.readouterr().out
-    assert "take care: leakage: 72 of 72 dev rows (100%) are also in train" in said
+    assert "warning: leakage: 72 of 72 dev rows (100%) are also in train" in said
     assert "training texts were cut at 4 tokens" in said
 
 
