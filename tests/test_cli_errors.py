@@ -235,7 +235,7 @@ def test_an_out_folder_of_something_else_is_refused_naming_both(
     else:
         model = make_model(places.tmp / "tiny-bert", n_layers=3, seed=5)
     code = main(["curve", str(model), str(train), "--dev", str(places.toy.dev), "--out", str(out_copy)])
-    words = ("holds model", "this is model", "reviews", train.stem, "another --out")
+    words: tuple[str, ...] = ("holds model", "this is model", "reviews", train.stem, "another --out")
     if what == "data":
         words = ("the data of reviews changed since the first run", str(out_copy))
     check_one_line(code, 2, words, capfd)
