@@ -230,4 +230,4 @@ def test_a_page_that_cannot_be_written_ends_no_sweep(copied: Store) -> None:
     live.renew()
     live.renew()
     assert len(said) == 1
-    assert "report.html is not kept up to date" in said[0]
+    assert "report.html is no longer updated" in said[0]

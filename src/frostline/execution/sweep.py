@@ -271,7 +271,7 @@ def run_curve(request: CurveSpec, options: SweepOptions, progress: Progress) -> 
             probes = probe_specs(resolved.base, request.seeds, is_cached=resolved.is_cached)
         sweep.announce([*runs.specs(), *probes])
         searched, rates = choose_rates(sweep, runs, functools.partial(_at_leading_rate, runs))
-        if None not in rates:
+        if FULL not in rates:
             raise AllCrashedError(f"every run of the line search crashed; the first: {sweep.crashes[0].error}")
         results = sweep.run(flat(runs.replicates(rates)))
         counts = sweep.counts

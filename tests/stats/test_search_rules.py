@@ -81,7 +81,9 @@ def test_seeds_are_added_where_it_is_open_and_with_them_the_full_models() -> Non
 
 def test_a_depth_on_the_bar_is_given_up_before_its_seeds_are_used_up() -> None:
     decision, rounds = searched(ask(budget=100.0), {**STEEP, 5: 0.9 * 0.8 + 1e-6}, deviation=0.0, noise=1e-4)
-    assert decision == Decision(n_frozen=5, is_decided=False, because="too close to the bar for 5 seeds: 5 frozen layers")
+    assert decision == Decision(
+        n_frozen=5, is_decided=False, because="too close to the bar for 5 seeds: 5 frozen layers"
+    )
     assert {seed for step in rounds for _, seed in step} == {0, 1}
 
 
