@@ -109,7 +109,8 @@ def test_the_price_of_one_rate_for_all_is_told_where_both_protocols_are_there(to
     told = [warning for warning in paper.json["warnings"] if "a rate of its own" in warning]
     assert len(told) == len(differ)
     for depth, line in zip(differ, told, strict=True):
-        assert line.startswith(f"n_frozen {depth}: a rate of its own, {rates[depth]:g} instead of the full model's")
+        said = f"{depth} frozen layers: a rate of its own, {rates[depth]:g} instead of the full model's"
+        assert line.startswith(said)
 
 
 def test_without_rates_a_wider_line_is_searched_and_wider_still_for_shallow_tails(toy: Toy, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def make_comparison_chapter(comparison: Comparison | None = None, *, n_missing: 
         RunLine(
             key=f"{each.name}-{seed}",
             strategy=each.name,
-            n_frozen=each.n_frozen,
+            n_frozen=FULL if each.n_frozen is None else each.n_frozen,
             role="replicate",
             learning_rate=each.learning_rate or 0.0,
             seed=seed,

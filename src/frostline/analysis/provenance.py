@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frostline import stats
-from frostline.analysis.points import depth_of
-from frostline.records.depth import Depth
+from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
 from frostline.records.specs import Role
@@ -23,8 +22,8 @@ class RunLine(Record):
     """key of the run"""
     strategy: str
     """name of the strategy"""
-    n_frozen: Depth | None
-    """layers frozen from the bottom; FULL: nothing is frozen; None: not a depth"""
+    n_frozen: Depth
+    """layers frozen from the bottom; FULL: nothing is frozen, or the strategy is not a depth"""
     role: Role
     """a replicate, or a run that chose a rate"""
     learning_rate: float
@@ -53,7 +52,7 @@ class RunLine(Record):
         return cls(
             key=result.key,
             strategy=result.spec.strategy,
-            n_frozen=depth_of(result),
+            n_frozen=FULL if result.plan.n_frozen is None else result.plan.n_frozen,
             role=result.spec.role,
             learning_rate=result.spec.learning_rate,
             seed=result.spec.seed,

@@ -1,1 +1,1 @@
-"""Records → what people look at: terminal, Markdown, charts, files, live progress. Computes no result."""
+"""Records → what people look at: terminal, Markdown, charts, files, live progress. It computes no result."""

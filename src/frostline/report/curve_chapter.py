@@ -110,7 +110,7 @@ class CurveChapter(Chapter):
     @property
     def learning(self) -> Learning:
         """(epoch, mean dev score) of the replicates of each depth, the full model first."""
-        depths = {run.n_frozen for run in self._replicates if run.n_frozen is not None}
+        depths = {run.n_frozen for run in self._replicates}
         ordered = sorted(depths, key=lambda depth: -1 if depth is FULL else depth)
         return [(depth, self._learning_at(depth)) for depth in ordered]
 

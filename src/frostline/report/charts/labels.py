@@ -11,20 +11,20 @@ from typing import Literal, NamedTuple
 Align = Literal["left", "center", "right"]
 
 CHARACTER_WIDTH = 6.7
-"""of a label, in pixels: a wide font's, so that narrower ones only leave more room"""
+"""width of one character in pixels, for a wide font; narrower fonts only leave more room"""
 LINE_HEIGHT = 13.0
 _DOT = 6.0
 _GAP = 2.0
 _RADII = (10.0, 18.0, 28.0, 40.0, 54.0, 70.0, 88.0, 108.0)
 _NEAR = _RADII[1]
-"""up to here a name stands so close to its dot that no line need join them"""
+"""up to this distance a name is so close to its dot that it needs no line"""
 _PASSES = 5
 _OUTSIDE, _ON_LABEL, _ON_DOT, _ON_BAR, _ON_LINE = 20.0, 10.0, 6.0, 1.5, 0.5
-"""what a square pixel of a label costs where it should not be"""
+"""cost per square pixel of a label in a place where it should not be"""
 _PAST_DOT = 40.0
-"""what it costs that the line from a label to its dot passes another"""
+"""cost if the line from a label to its dot passes another dot"""
 _ASTRAY = 30.0
-"""what it costs that a label stands as near to another dot as to its own"""
+"""cost if a label is as close to another dot as to its own"""
 
 
 class Box(NamedTuple):
@@ -49,7 +49,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """Where a name stands, seen from its dot."""
+    """The place of a name relative to its dot."""
 
     dx: float
     dy: float
@@ -57,25 +57,25 @@ class Label:
     box: Box
     """what it covers"""
     is_far: bool
-    """so far from its dot that a line should join them"""
+    """so far from its dot that a line joins them"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What labels are put into."""
+    """The chart that labels are placed on."""
 
     size: tuple[float, float]
     """width and height"""
     dots: Sequence[tuple[float, float]]
-    """one a name"""
+    """one per name"""
     bars: Sequence[Box] = ()
-    """what a name may cross if it must"""
+    """bars that a name should avoid"""
     line: Sequence[tuple[float, float]] = ()
-    """corners of a line that it had better not cross"""
+    """corners of a line that a name should avoid"""
 
 
 def place(names: Sequence[str], scene: Scene) -> list[Label]:
-    """A label for each dot, as near to it as it can be without covering others."""
+    """A label for each dot, as close to it as possible without covering others."""
     options = [_options(name, dot) for name, dot in zip(names, scene.dots, strict=True)]
     fixed = [
         [_fixed_cost(label, dot, scene) for label in labels] for dot, labels in zip(scene.dots, options, strict=True)
@@ -95,7 +95,7 @@ def place(names: Sequence[str], scene: Scene) -> list[Label]:
 
 
 def _options(name: str, dot: tuple[float, float]) -> list[Label]:
-    """Where a name may stand: right first, then around its dot, then farther out."""
+    """Possible places of a name: right of its dot first, then around it, then farther away."""
     sides = (0, -30, 30, 180, -150, 150, -60, 60, -120, 120, -90, 90)
     return [_label(name, dot, radius, math.radians(angle)) for radius in _RADII for angle in sides]
 
@@ -114,7 +114,7 @@ def _label(name: str, dot: tuple[float, float], radius: float, angle: float) -> 
 
 
 def _fixed_cost(label: Label, dot: tuple[float, float], scene: Scene) -> float:
-    """What a place costs whatever the other names do."""
+    """The cost of a place, regardless of the other names."""
     box = label.box
     inside = box.shared(Box(0.0, 0.0, *scene.size))
     dots = sum(box.shared(Box(x - _DOT, y - _DOT, x + _DOT, y + _DOT)) for x, y in scene.dots)
@@ -126,7 +126,7 @@ def _fixed_cost(label: Label, dot: tuple[float, float], scene: Scene) -> float:
 
 
 def _mistaken(label: Label, dot: tuple[float, float], dots: Sequence[tuple[float, float]]) -> float:
-    """What it costs that a label may be taken for another dot's."""
+    """The cost of a label that looks as if it belonged to another dot."""
     end = (dot[0] + label.dx, dot[1] + label.dy)
     others = [other for other in dots if other != dot]
     if label.is_far:
@@ -141,7 +141,7 @@ def _covered(box: Box, others: Sequence[Box]) -> float:
 
 
 def _along(corners: Sequence[tuple[float, float]], step: float = 6.0) -> list[tuple[float, float]]:
-    """Places along a line, a step apart."""
+    """Points along a line, one step apart."""
     places = []
     for (x, y), (x2, y2) in itertools.pairwise(corners):
         n_steps = max(1, math.ceil(math.hypot(x2 - x, y2 - y) / step))

@@ -1,1 +1,1 @@
-"""What people see while runs are under way."""
+"""What people see while runs are running."""

@@ -1,4 +1,4 @@
-"""What a sweep has come to while it runs: a row for each kind of run, with a small chart of the means so far."""
+"""The state of a sweep while it runs: one row per kind of run, with a small chart of the means so far."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class _Kind:
 
 
 class Board:
-    """Counts runs by what their labels have in common: all but the last word, which is a seed or a rate."""
+    """Counts runs by the common part of their labels: all but the last word, which is a seed or a rate."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
 
     def add(self, labels: Sequence[str]) -> None:
-        """Runs are to be done."""
+        """Add planned runs."""
         for label in labels:
             self._kind(label).n_runs += 1
 
@@ -50,11 +50,11 @@ class Board:
             kind.scores.append(score)
 
     def crash(self, label: str) -> None:
-        """A run raised."""
+        """A run raised an error."""
         self._kind(label).n_crashed += 1
 
     def render(self, running: Mapping[str, str]) -> Group:
-        """The board, with what runs at the moment, by label; a line is cut where the terminal ends."""
+        """The board, with the state of running runs by label; lines are cut at the width of the terminal."""
         means = {name: stats.mean(kind.scores) for name, kind in self._kinds.items() if kind.scores}
         names = list(dict.fromkeys([*self._kinds, *(_name(label) for label in running)]))
         width = max((len(numbers.one_line(name, _MOST_NAME)) for name in names), default=0)
@@ -73,12 +73,12 @@ class Board:
 
 
 def _name(label: str) -> str:
-    """What runs of a row have in common: `freeze:3` of `freeze:3 seed 2`."""
+    """The common part of the labels of a row: `freeze:3` of `freeze:3 seed 2`."""
     return label.rpartition(" ")[0].removesuffix(" seed") or label
 
 
 def _state(kind: _Kind) -> str:
-    """How the runs of a row are when none of them is under way."""
+    """The state of a row if none of its runs is running."""
     crashed = f"{kind.n_crashed} crashed" if kind.n_crashed else ""
     waiting = "waiting" if kind.n_left > 0 else ""
     return ", ".join(word for word in (waiting, crashed) if word)

@@ -1,6 +1,6 @@
-"""How a sweep is getting on, while it runs: a live display on a terminal, plain lines elsewhere.
+"""The progress of a sweep: a live display on a terminal, plain lines elsewhere.
 
-Knows runs by their labels and what they cost in units; the caller says what a unit is. Safe to call from threads.
+Runs are known by their labels and their costs in units; the caller defines the unit. Safe to call from threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Self, final
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from frostline.report import numbers
@@ -27,7 +27,7 @@ _HEARTBEAT_SECONDS = 60.0
 
 @final
 class Tally:
-    """How many runs and units are done, and how long the rest may take."""
+    """Counts finished runs and units, and estimates the time left."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Tally:
         self.done_units = 0.0
 
     def add(self, total_units: float, n_runs: int) -> None:
-        """Count more runs as to be done; the time runs from the first call."""
+        """Count more runs as planned; the time starts with the first call."""
         self._started_at = self._clock() if self._started_at is None else self._started_at
         self.total_units += total_units
         self.n_runs += n_runs
@@ -50,31 +50,31 @@ class Tally:
         self.done_units += units
 
     def crash(self, units: float) -> None:
-        """Count a run as ended; what it would have cost is no longer to be done."""
+        """Count a run as ended; its cost is no longer planned."""
         self.n_ended += 1
         self.n_crashed += 1
         self.total_units -= units
 
     def drop(self, units: float, n_runs: int) -> None:
-        """Count runs as not to be done after all."""
+        """Count runs as no longer planned."""
         self.total_units -= units
         self.n_runs -= n_runs
 
     def seconds_left(self) -> float | None:
-        """Time for the units left at the rate of those done since the start; None before the first is done."""
+        """Time for the remaining units at the speed so far; None before the first run is done."""
         if self._started_at is None or self.done_units <= 0:
             return None
         elapsed = self._clock() - self._started_at
         return max(0.0, self.total_units - self.done_units) * elapsed / self.done_units
 
     def time_left(self) -> str:
-        """`about 2 min left`, or nothing where that cannot be said or nothing is left."""
+        """`about 2 min left`, or empty if it is unknown or nothing is left."""
         left = self.seconds_left()
         return "" if not left or self.n_ended >= self.n_runs else f"about {numbers.rough_duration(left)} left"
 
 
 class Progress(ABC):
-    """Shows how a sweep goes. Use it as a context manager."""
+    """Receives the progress of a sweep. Use it as a context manager."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -90,12 +90,12 @@ class Progress(ABC):
         return None
 
     def start(self, total_units: float, labels: Sequence[str]) -> None:
-        """Announces runs and their total cost in units; a second call adds to the first."""
+        """Runs are planned, with their total cost in units; a second call adds to the first."""
         with self._lock:
             self._tally.add(total_units, len(labels))
 
     def found(self, units: float, scores: Mapping[str, float]) -> None:
-        """Announced runs were in the store, with these scores by label; `units` is their cost."""
+        """Planned runs are in the store already, with these scores by label; `units` is their cost."""
         with self._lock:
             self._tally.drop(units, len(scores))
 
@@ -105,11 +105,11 @@ class Progress(ABC):
 
     @abstractmethod
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
-        """A run has finished an epoch, counted from 1."""
+        """A run finished an epoch, counted from 1."""
 
     @abstractmethod
     def run_stopped(self, label: str) -> None:
-        """A run that was started is not wanted any more."""
+        """A run that was started is no longer needed."""
 
     @abstractmethod
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
@@ -117,7 +117,7 @@ class Progress(ABC):
 
     @abstractmethod
     def run_crashed(self, label: str, error: str, units: float = 0.0) -> None:
-        """A run raised; `units` is what it would have cost."""
+        """A run raised an error; `units` is its planned cost."""
 
     @abstractmethod
     def note(self, said: str) -> None:
@@ -131,7 +131,7 @@ def make_progress(console: Console, clock: Clock = time.monotonic) -> Progress:
 
 @final
 class PlainProgress(Progress):
-    """One line for each run that ends; a sign of life from a long one every minute."""
+    """One line for each run that ends, and a line every minute during a long run."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -139,16 +139,16 @@ class PlainProgress(Progress):
         self._last_line_at = clock()
 
     def run_started(self, label: str) -> None:
-        """Nothing: the line comes when the run ends."""
+        """Print nothing: the line comes when the run ends."""
 
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
-        """A line when there was none for a minute."""
+        """A line if there was none for a minute."""
         with self._lock:
             if self._clock() - self._last_line_at >= _HEARTBEAT_SECONDS:
                 self._print(f"{_name(label)}: {_epoch_words(epoch, epochs, loss, score)}")
 
     def run_stopped(self, label: str) -> None:
-        """Nothing: no line announced it."""
+        """Print nothing: there was no line about its start either."""
 
     def run_finished(self, label: str, units: float, seconds: float, score: float | None) -> None:
         """A line with the score, the time it took and the time left."""
@@ -175,14 +175,14 @@ class PlainProgress(Progress):
 
 @final
 class LiveProgress(Progress):
-    """A bar with the time left, and below it a board of what is done, runs and waits; gone when the sweep is over."""
+    """A bar with the time left, and a board of finished, running and waiting runs; removed when the sweep ends."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
         self._running: dict[str, str] = {}
         self._board = Board()
         self._last = ""
-        # Standard output belongs to the caller (`--json`); only what would break the bar goes through it.
+        # Standard output belongs to the caller (`--json`), so it is not redirected.
         self._live = Live(
             console=console, get_renderable=self.render, transient=True, refresh_per_second=4, redirect_stdout=False
         )
@@ -247,7 +247,7 @@ class LiveProgress(Progress):
         self._console.print(Text(numbers.one_line(said, 1000)), highlight=False)
 
     def render(self) -> RenderableType:
-        """The display as it stands."""
+        """The display at this moment."""
         with self._lock:
             tally, board = self._tally, self._board.render(self._running)
             n_runs, n_ended, n_crashed = tally.n_runs, tally.n_ended, tally.n_crashed
@@ -255,7 +255,7 @@ class LiveProgress(Progress):
         if not n_runs:
             return board
         crashed = f", {n_crashed} crashed" if n_crashed else ""
-        head = Table.grid(padding=(0, 2, 0, 0))
+        head = RichTable.grid(padding=(0, 2, 0, 0))
         bar = ProgressBar(total=max(total, 1e-9), completed=min(done, total), width=30)
         head.add_row(bar, Text(f"{n_ended}/{n_runs} runs{crashed}"), Text(left, style="dim"))
         # Cut where the terminal ends: the display must not change its height.
