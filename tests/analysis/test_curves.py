@@ -230,7 +230,8 @@ def _scored(metric: str, labels: Array, outputs: Sequence[Array], others: Sequen
     """The curve of a full model alone, one run for each array of outputs, scored as a run scores them."""
     results = []
     for seed, said in enumerate(outputs):
-        spec = make_spec(FULL, seed).replace(task=TASK.replace(metric=metric))
+        kind = "regression" if labels.dtype.kind == "f" else "classification"
+        spec = make_spec(FULL, seed).replace(task=TASK.replace(metric=metric, kind=kind))
         result = make_result(FULL, seed, kind_of(spec.task).score(metric, labels, said), n_dev=len(labels), spec=spec)
         rows = StoredArray.of(np.arange(len(labels)))
         predictions = Predictions(rows=rows, labels=StoredArray.of(labels), outputs=StoredArray.of(said))
