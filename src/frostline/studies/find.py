@@ -147,7 +147,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             return resolved.budget
         search = DepthSearch(resolved, rate)
         is_over = isinstance(search.replay(results), Decision)
-        return 0.0 if is_over else max(0.0, resolved.budget - search.spent)
+        return 0.0 if is_over else max(0.0, resolved.budget - search.done)
 
     def nearby(self, resolved: ResolvedSearch) -> Sequence[str]:
         """All depths: any of them may be tried, so their prefix states are computed in one pass."""

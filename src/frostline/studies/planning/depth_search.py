@@ -158,6 +158,12 @@ class DepthSearch:
         return dev_variance(full[:1]) if full else 0.0
 
     @property
+    def done(self) -> float:
+        """Cost of the finished steps, in full-run equivalents."""
+        ended = [(depth, seed) for depth, by_seed in self.ended.items() for seed in by_seed]
+        return self.question.spent + self.question.cost(ended)
+
+    @property
     def spent(self) -> float:
         """So far, in full-run equivalents."""
         return self.question.spent + self.question.cost(self.asked)
