@@ -277,7 +277,7 @@ def _head(model: PreTrainedModel) -> set[str]:
         return {name for name, p in model.named_parameters() if id(p) not in bare}
     try:
         return set(Stack(model).structure.above_parameters)
-    except NoDepthError:  # its head cannot be told from the rest
+    except NoDepthError:  # its head cannot be separated from the rest
         return set()
 
 

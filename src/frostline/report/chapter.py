@@ -184,7 +184,7 @@ def by_class(chapters: Sequence[Chapter]) -> dict[type[Chapter], list[Chapter]]:
 
 
 def arranged(chapters: Sequence[Chapter]) -> list[Chapter]:
-    """The chapters as a report shows them: in order, with overviews, those of one model and task told apart."""
+    """The chapters as a report shows them: in order, with overviews, those of one model and task distinguished."""
     single = [chapter for chapter in chapters if not chapter.parts]
     found = [one for kind, group in by_class(single).items() for one in kind.overviews(group)]
     found += [chapter for chapter in chapters if chapter.parts]
