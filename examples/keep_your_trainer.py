@@ -3,10 +3,12 @@
 import torch
 
 import frostline
+from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_tokenizer
 
 tokenizer = load_tokenizer("all-MiniLM-L6-v2")
-model = load_model("all-MiniLM-L6-v2", head_seed=0, label_names=("bad", "good"), pad_token_id=tokenizer.pad_token_id)
+head = CLASSIFICATION.head(("bad", "good"))
+model = load_model("all-MiniLM-L6-v2", head_seed=0, head=head, pad_token_id=tokenizer.pad_token_id)
 plan = frostline.freeze(model, n_frozen=4)
 print(plan)
 

@@ -41,7 +41,7 @@ def test_every_module_and_nothing_else_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     found = {name for name in names if ".dist-info/" not in name}
     assert "frostline/py.typed" in found
-    assert "frostline/executors/worker.py" in found
+    assert "frostline/execution/worker.py" in found
     assert found == wanted
     assert not [name for name in names if "test_" in name or "shared" in name or name.endswith((".csv", ".tsv"))]
 

@@ -115,10 +115,10 @@ def test_the_answers_model_is_handed_over(toy: Toy, found: Finished, tmp_path: P
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--keep", "1.5"), "keep 1.5; it must be above 0 and at most 1"),
-        (("--seeds", "1"), "find compares 2 seeds at least; there is one: give more"),
+        (("--keep", "1.5"), "keep is 1.5; it must be above 0 and at most 1"),
+        (("--seeds", "1"), "find compares at least 2 seeds; there is one: give more"),
         (("--confidence", "1.2"), "confidence is 1.2"),
-        (("--budget", "-3"), "budget is -3; it must be above 0 and finite, in full runs"),
+        (("--budget", "-3"), "budget is -3; it must be above 0 and finite, in full-run equivalents"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_one_line(

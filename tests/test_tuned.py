@@ -106,10 +106,10 @@ def test_the_price_of_one_rate_for_all_is_told_where_both_protocols_are_there(to
     assert paper.code == 0, paper.stderr
     rates = {point["n_frozen"]: point["learning_rate"] for point in tuned.json["points"]}
     differ = [depth for depth, rate in rates.items() if rate != paper.json["learning_rate"]]
-    told = [warning for warning in paper.json["warnings"] if "a rate of its own" in warning]
+    told = [warning for warning in paper.json["warnings"] if "a learning rate of their own" in warning]
     assert len(told) == len(differ)
     for depth, line in zip(differ, told, strict=True):
-        said = f"{depth} frozen layers: a rate of its own, {rates[depth]:g} instead of the full model's"
+        said = f"{depth} frozen layers: a learning rate of their own, {rates[depth]:g} instead of the full model's"
         assert line.startswith(said)
 
 

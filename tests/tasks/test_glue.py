@@ -22,6 +22,7 @@ ROWS = {
     "qqp": (20000, 3497),
     "mnli": (9888, 9815),
 }
+CONTRADICTING = {"cola": (22,), "sst2": (10,)}
 TASKS = {task.name: task for task in glue.TASKS}
 
 
@@ -49,7 +50,8 @@ def test_real_files_give_all_their_rows(name: str) -> None:
         pytest.skip("the GLUE files are not here: set FROSTLINE_SHARED to the folder that holds glue/")
     data = load(name, Path(shared) / "glue")
     assert (len(data.train), len(data.dev)) == ROWS[name]
-    assert [warning for warning in data.warnings if "leakage" not in warning] == []
+    contradicting = [text.split(":")[0] for text in data.warnings if "leakage" not in text]
+    assert contradicting == [f"{n} training rows contradict each other" for n in CONTRADICTING.get(name, ())]
     for rows in (data.train, data.dev):
         assert rows.ids.tolist() == list(range(len(rows)))
         assert all(rows.texts)

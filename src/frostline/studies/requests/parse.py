@@ -169,5 +169,5 @@ def _wrong(name: str, values: Sequence[float], is_right: Callable[[float], bool]
 
 def _wrong_shares(shares: Sequence[float]) -> list[str]:
     wrong = [share for share in shares if not 0 < share <= 1]
-    hints = {share: f" Did you mean {share / 100:g}?" if 1 < share <= 100 else "" for share in wrong}
+    hints = {share: f" Did you mean {share / 100:g}?" if 2 <= share <= 100 else "" for share in wrong}
     return [f"keep is {share:g}; it must be above 0 and at most 1.{hints[share]}" for share in wrong]
