@@ -1,23 +1,27 @@
-"""The command line in a process of its own, and what its runs left on disk."""
+"""Commands, here or in a process of their own, and what their runs left on disk."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ClassVar
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from frostline.execution.events import Listener
 from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
+from frostline.execution.starter import Forked, Starter
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import FolderIdentity, Store
@@ -77,10 +81,53 @@ def start(*arguments: str, cwd: Path, own_group: bool = False, **variables: str)
 
 
 def frostline(*arguments: str, out: Path) -> Finished:
-    """The real command, when it has ended."""
-    process = start(*arguments, "--out", str(out), cwd=out.parent)
-    stdout, stderr = process.communicate()
-    return Finished(process.returncode, stdout, stderr, out)
+    """A command when it has ended: in this process, which has torch already; its workers are processes as always."""
+    from frostline.cli import main
+
+    stdout, stderr = io.StringIO(), io.StringIO()
+    given = [*arguments, "--out", str(out)]
+    with (
+        mock.patch.object(sys, "argv", ["frostline", *given]),
+        contextlib.chdir(out.parent),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        code = main(given)
+    return Finished(code, stdout.getvalue(), stderr.getvalue(), out)
+
+
+class SharedStarter:
+    """A `Starter` that outlives its executor: the next one with the same settings forks its workers from it."""
+
+    _kept: ClassVar[dict[str, Starter]] = {}
+
+    def __init__(self, max_cache_bytes: int, environment: Mapping[str, str]) -> None:
+        changing = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
+        settings = {name: value for name, value in environment.items() if name not in changing}
+        self._key = json.dumps([max_cache_bytes, settings], sort_keys=True)
+        if self._key not in self._kept:
+            if len(self._kept) > 2:
+                self._kept.pop(next(iter(self._kept))).close()
+            self._kept[self._key] = Starter(max_cache_bytes, environment)
+
+    def fork(self, jobs: int, answers: int, log: IO[str]) -> Forked:
+        """A new worker."""
+        return self._kept[self._key].fork(jobs, answers, log)
+
+    @property
+    def log(self) -> str:
+        """What the starter printed."""
+        return self._kept[self._key].log
+
+    def close(self) -> None:
+        """Does nothing: the starter is kept."""
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Ends all that are kept."""
+        for starter in cls._kept.values():
+            starter.close()
+        cls._kept.clear()
 
 
 def runs_in(out: Path) -> dict[str, RunResult]:
@@ -121,9 +168,14 @@ def children(parent: int) -> Iterator[tuple[int, list[str]]]:
             yield int(folder.name), command
 
 
+def starters_of(parent: int) -> set[int]:
+    """Process ids of the living processes that fork the workers of a process."""
+    return {pid for pid, command in children(parent) if "frostline.execution.worker" in command}
+
+
 def workers_of(parent: int) -> set[int]:
     """Process ids of the living workers of a process."""
-    return {pid for pid, command in children(parent) if "frostline.execution.worker" in command}
+    return {pid for starter in starters_of(parent) for pid, _ in children(starter)}
 
 
 def announced_rng() -> np.random.Generator:

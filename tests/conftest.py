@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,27 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
 atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)
 
-from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
+from commands import Finished, SharedStarter, Toy, announced_rng, frostline  # noqa: E402
+from frostline.execution import local  # noqa: E402
+
+_OWN_STARTER = local.Starter
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _starters() -> Iterator[None]:
+    """Importing torch takes seconds, so executors share the process that forks their workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "Starter", SharedStarter)
+        yield
+    SharedStarter.close_all()
+
+
+@pytest.fixture(scope="module")
+def own_starters() -> Iterator[None]:
+    """For tests of processes: each executor has a starter of its own, as in real use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "Starter", _OWN_STARTER)
+        yield
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from frostline.testing.executors import Trial, check_executor, make_trial
 from frostline.training.checkpoints import from_bytes, to_bytes
 from frostline.training.loop import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("own_starters")
+
 
 def make_local(n_workers: int) -> LocalProcesses:
     return LocalProcesses(n_workers, threads=1, max_cache_bytes=0)

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from commands import Recorder, Toy, is_alive, numbers, run_all, workers_of
+from commands import Recorder, Toy, is_alive, numbers, run_all, starters_of, workers_of
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 
-# A library that prints, from before the worker's first line to its last, to Python's stdout and past it.
+pytestmark = pytest.mark.usefixtures("own_starters")
+
+# A library that prints, from before a worker's first line to its last, to Python's stdout and past it.
 NOISE = """
-import os, pathlib, sys, threading, time
+import os, pathlib, threading, time
 
 def talk():
     while True:
@@ -28,9 +30,12 @@ def talk():
         os.write(1, b'{"result": 1} and no end of line')
         time.sleep(0.005)
 
-print('{"crash": "before main"}', flush=True)
-threading.Thread(target=talk, daemon=True).start()
-pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
+def begin():
+    print('{"crash": "before the first job"}', flush=True)
+    threading.Thread(target=talk, daemon=True).start()
+    pathlib.Path(os.environ["NOISE"], str(os.getpid())).touch()
+
+os.register_at_fork(after_in_child=begin)
 """
 
 PARENT = """
@@ -210,10 +215,12 @@ def test_an_answer_that_a_kill_cuts_off_is_one_dead_worker() -> None:
 CUT_OFF = """
 import os, sys
 
-if "frostline.execution.worker" in sys.orig_argv:
-    sys.stdin.buffer.readline()
-    os.write(int(sys.orig_argv[-1]), os.environ["ANSWER"].encode())
+def cut_off(stream, content, attached=b""):
+    stream.write(os.environ["ANSWER"].encode())
+    stream.flush()
     os.kill(os.getpid(), 9)
+
+os.register_at_fork(after_in_child=lambda: setattr(sys.modules["__main__"], "send", cut_off))
 """
 
 
@@ -228,3 +235,33 @@ def test_a_worker_killed_while_it_answers_is_a_crash_and_not_the_end(
         (outcome,) = run_all(executor, [spec], Recorder())
     assert isinstance(outcome, Crash)
     assert "SIGKILL" in outcome.error
+
+
+def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next_ones_do_not(
+    spec: RunSpec, in_this_process: dict[str, RunResult]
+) -> None:
+    others = starters_of(os.getpid())
+
+    def kill(asked: RunSpec, record: EpochRecord) -> None:
+        for victim in starters_of(os.getpid()) - others if asked.epochs > 2 else ():
+            os.kill(victim, signal.SIGKILL)
+
+    with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
+        crash, result = run_all(executor, [spec.replace(epochs=10_000), spec], Recorder(kill))
+    assert isinstance(crash, Crash)
+    assert "SIGKILL" in crash.error
+    assert isinstance(result, RunResult)
+    assert numbers(result) == numbers(in_this_process[spec.key])
+    assert starters_of(os.getpid()) == others
+
+
+def test_a_process_that_cannot_import_what_workers_need_says_why(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so is missing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
+        (outcome,) = run_all(executor, [spec], Recorder())
+    assert isinstance(outcome, Crash)
+    assert outcome.error == "the process of this run died (exit code 1)"
+    assert "libcudart.so is missing" in outcome.traceback

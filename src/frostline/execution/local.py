@@ -1,8 +1,8 @@
 """The default executor: processes of this machine, with one thread of ours per process.
 
-A worker is its own interpreter (`python -m frostline.execution.worker`), not a fork and not a re-import of the user's
-script, so that a plain script or a notebook can call frostline. A worker that dies is one crashed run; a new worker
-takes its place.
+A worker is not a fork of the user's process and no re-import of the user's script, so that a plain script or a notebook
+can call frostline. It is forked by a process that has imported what workers need (`starter.py`). A worker that dies is
+one crashed run; a new worker takes its place.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import contextlib
 import os
 import queue
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +21,7 @@ from typing import IO, Self
 
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job, Outcome
+from frostline.execution.starter import Starter
 from frostline.execution.transport import job_message, receive, send
 from frostline.records.environment import current_environment
 from frostline.records.results import Crash, EpochRecord, PausedRun, RunResult
@@ -62,8 +61,7 @@ class LocalProcesses:
     """An executor of `n_workers` processes; they start with the context and end with it."""
 
     def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
-        self._max_cache_bytes = max_cache_bytes
-        self._environment = {**os.environ, **worker_variables(threads)}
+        self._starter = Starter(max_cache_bytes, {**os.environ, **worker_variables(threads)})
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -75,7 +73,7 @@ class LocalProcesses:
 
     def __enter__(self) -> Self:
         for index in range(self._n_workers):
-            self._workers.append(self._new_worker())
+            self._workers.append(_Worker(self._starter))
             self._idle.put(index)
         return self
 
@@ -86,6 +84,7 @@ class LocalProcesses:
         self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
+        self._starter.close()
 
     @property
     def n_free(self) -> int:
@@ -139,7 +138,7 @@ class LocalProcesses:
         finally:
             if self._workers[index].is_dead and not self._is_closed.is_set():
                 self._workers[index].close()
-                self._workers[index] = self._new_worker()
+                self._workers[index] = _Worker(self._starter)
             self._idle.put(index)
 
     def _ask(self, worker: _Worker, ticket: _Ticket, listener: Listener) -> None:
@@ -151,38 +150,31 @@ class LocalProcesses:
             ticket.error = error
             worker.kill()  # its answers to this job were not read: they must not become those to the next one
 
-    def _new_worker(self) -> _Worker:
-        return _Worker(self._max_cache_bytes, self._environment)
-
 
 class _Worker:
     """One process. Its answers have a pipe of their own; what libraries print goes to a log."""
 
-    def __init__(self, max_cache_bytes: int, environment: dict[str, str]) -> None:
+    def __init__(self, starter: Starter) -> None:
+        self._starter = starter
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        answers, far_end = os.pipe()
+        their_jobs, jobs = os.pipe()
+        answers, their_answers = os.pipe()
+        self._jobs: IO[bytes] = os.fdopen(jobs, "wb")
         self._answers: IO[bytes] = os.fdopen(answers, "rb")
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "frostline.execution.worker", str(max_cache_bytes), str(far_end)],
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=self._log,
-                pass_fds=(far_end,),
-                env=environment,
-            )
+            self._process = starter.fork(their_jobs, their_answers, self._log)
         finally:
-            os.close(far_end)
+            os.close(their_jobs)
+            os.close(their_answers)
 
     @property
     def is_dead(self) -> bool:
-        return self._process.poll() is not None
+        return self._process.code(timeout=0) is not None
 
     def run(self, job: Job, listener: Listener) -> Outcome:
         """The outcome of a job."""
-        assert self._process.stdin is not None
         try:
-            send(self._process.stdin, *job_message(job))
+            send(self._jobs, *job_message(job))
         except BrokenPipeError:
             return self._death(job.spec)
         while (answer := receive(self._answers)) is not None:
@@ -199,29 +191,26 @@ class _Worker:
     def kill(self) -> None:
         """Ends the process at once; a thread that waits for its answer gets a Crash."""
         self._process.kill()
-        self._process.wait()
 
     def close(self) -> None:
         """Ends the process and closes its pipes; no thread may be waiting for its answer."""
-        self.kill()
+        self._process.close()
         self._answers.close()
         self._log.close()
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # a job that it died before reading
-            self._process.stdin.close()
+            self._jobs.close()
 
     def _death(self, spec: RunSpec) -> Crash:
-        try:
-            code = self._process.wait(_SECONDS_TO_DIE)
-        except subprocess.TimeoutExpired:  # it closed its pipe but lives on
+        code = self._process.code(_SECONDS_TO_DIE)
+        if code is None:  # it closed its pipe but lives on
             self.kill()
-            code = self._process.wait()
+            code = -signal.SIGKILL
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         hint = "; often the machine ran out of memory" if code == -signal.SIGKILL else ""
         self._log.seek(0)
         return Crash(
             spec=spec,
             error=f"the process of this run died ({how}{hint})",
-            traceback=self._log.read()[-4000:],
+            traceback=(self._starter.log + self._log.read())[-4000:],
             environment=current_environment(spec.device),
         )
