@@ -19,10 +19,11 @@ from bench.workload import MODEL
 from frostline import tasks
 from frostline.model.load import load_model, load_tokenizer
 from frostline.model.stack import Stack
+from frostline.storage.prefix_cache import Origin
 from frostline.training.batches import encode
 from frostline.training.forward import Forward, predict
 from frostline.training.pooled import pooled_states
-from frostline.training.prefix import Origin, Prefixes, Split
+from frostline.training.prefix import Prefixes, Split
 
 
 def main() -> None:

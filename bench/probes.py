@@ -18,7 +18,7 @@ from scipy import stats
 from bench.simulated import percent, show
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_chapter import CurveChapter
-from frostline.studies.reading import chapters
+from frostline.studies.registry import chapters
 
 
 @dataclass(frozen=True, kw_only=True)

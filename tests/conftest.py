@@ -22,8 +22,7 @@ atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True
 
 from commands import Finished, SharedStarter, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
-
-_OWN_STARTER = local.Starter
+from frostline.execution.starter import Starter  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +38,7 @@ def _starters() -> Iterator[None]:
 def own_starters() -> Iterator[None]:
     """For tests of processes: each executor has a starter of its own, as in real use."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "Starter", _OWN_STARTER)
+        patch.setattr(local, "Starter", Starter)
         yield
 
 

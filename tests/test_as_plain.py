@@ -27,10 +27,10 @@ from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
-from frostline.storage.prefix_cache import Cache
+from frostline.storage.prefix_cache import Cache, Origin
 from frostline.testing.models import FAMILIES, Family, make_model, make_rows, make_tokenizer
 from frostline.training.batches import Encoded, training_batches
-from frostline.training.prefix import Origin, Prefixes, Split
+from frostline.training.prefix import Prefixes, Split
 from tiny import BASIC, PACKED, STEPS, Case, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.

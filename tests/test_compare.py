@@ -22,7 +22,7 @@ from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
 from frostline.strategies import parse
-from frostline.studies.reading import chapters
+from frostline.studies.registry import chapters
 from frostline.studies.requests.resolve import trained_words
 from frostline.testing.models import make_model, make_spec
 from frostline.training.run import Runner

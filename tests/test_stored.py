@@ -20,7 +20,7 @@ from frostline.report.formats.html import page
 from frostline.report.progress.live import PAUSE, LivePage
 from frostline.storage.runs import Store
 from frostline.studies.curve import CurveStudy
-from frostline.studies.reading import chapters
+from frostline.studies.registry import chapters
 
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--frozen", "2,3", "--batch-size", "8", "--json")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,3 +112,42 @@ def test_files_and_functions_stay_small(path: Path) -> None:
         n_parameters = sum(argument.arg not in ("self", "cls") for argument in arguments)
         is_command = path.parent.name == "cli" and any("command" in ast.unparse(d) for d in node.decorator_list)
         assert is_command or n_parameters <= MAX_PARAMETERS, f"{node.name} takes {n_parameters} parameters"
+
+
+def _name(path: Path) -> str:
+    """`frostline.records.specs`; a package's `__init__` has the package's name."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imports_at_load(path: Path) -> Iterator[str]:
+    """Modules of ours that a file imports when it is loaded: not those of functions, and not those for types alone."""
+    names = {_name(file) for file in PACKAGE.rglob("*.py")}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in names else node.module for name in whole if node.module in names)
+
+
+def _cycle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {_name(path): set(_imports_at_load(path)) - {_name(path)} for path in PACKAGE.rglob("*.py")}
+    assert sum(map(len, graph.values())) > 500, "the imports were found"
+    assert _cycle(graph) == []
+    graph["frostline.records.keys"].add("frostline.records.specs")
+    assert _cycle(graph), "specs imports keys: this is a cycle"
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())])
+def test_packages_stay_small_and_no_module_has_an_empty_name(folder: Path) -> None:
+    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    most = 13 if folder.name == "strategies" else MAX_MODULES  # one per strategy
+    assert len(modules) <= most
+    assert not {path.removesuffix(".py") for path in modules} & FORBIDDEN
+    assert folder != PACKAGE or modules | {"__init__.py"} == TOP_LEVEL

@@ -15,9 +15,9 @@ import frostline.report
 from frostline.analysis import Finding
 from frostline.records.depth import FULL
 from frostline.report.chapter import Chapter, TableChapter, arranged, runs_table
-from frostline.report.formats.files import FORMATS, write_reports
 from frostline.report.formats.html import page
 from frostline.report.formats.markdown import markdown
+from frostline.report.formats.registry import FORMATS, write_reports
 from frostline.report.sizes_chapter import SizesChapter
 from frostline.report.tables import Table
 from frostline.report.terminal import format_result, print_chapters

@@ -20,10 +20,10 @@ from frostline.report.chapter import Chapter, arranged
 from frostline.report.charts.comparison import cost_chart, rates_chart
 from frostline.report.charts.curve import svg
 from frostline.report.charts.heatmap import SHADES, heat_table
-from frostline.report.formats.files import FORMATS, write_reports, write_result
 from frostline.report.formats.html import page
 from frostline.report.formats.latex import latex
 from frostline.report.formats.markdown import markdown
+from frostline.report.formats.registry import FORMATS, write_reports, write_result
 from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters
 from frostline.report.wording import comparison_words

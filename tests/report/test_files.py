@@ -11,8 +11,8 @@ import pytest
 from frostline.analysis import Curve
 from frostline.errors import UsageError
 from frostline.report.charts.curve import svg
-from frostline.report.formats.files import write_report, write_result
 from frostline.report.formats.markdown import markdown
+from frostline.report.formats.registry import write_report, write_result
 
 from .chapters import alone
 from .curves import make_curve
@@ -97,7 +97,7 @@ def test_a_report_has_the_format_of_its_ending(tmp_path: Path) -> None:
 def test_reports_start_without_the_heavy_libraries() -> None:
     modules = "curve_chapter, comparison_chapter, terminal, charts, progress"
     heavy = "{'torch', 'transformers', 'altair', 'pandas', 'scipy', 'sklearn', 'vl_convert'}"
-    code = f"import sys; from frostline.report.formats import files; from frostline.report import {modules}; "
+    code = f"import sys; from frostline.report.formats import registry; from frostline.report import {modules}; "
     code += f"print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from frostline.errors import UsageError
 from frostline.records.depth import FULL
-from frostline.report.formats.files import FORMATS, write_reports
 from frostline.report.formats.latex import escape, latex
+from frostline.report.formats.registry import FORMATS, write_reports
 from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters
 

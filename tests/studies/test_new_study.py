@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from commands import Toy
-from frostline.report.formats.files import FORMATS, write_reports
+from frostline.report.formats.registry import FORMATS, write_reports
 from frostline.report.progress.display import PlainProgress
 from frostline.report.terminal import print_chapters
 from frostline.studies.driver import Session
-from frostline.studies.reading import STUDIES, chapters
+from frostline.studies.registry import STUDIES, chapters
 from frostline.studies.requests.parse import parse
 from frostline.studies.requests.settings import CurveSettings
 from studies import toy_study

@@ -19,11 +19,12 @@ from frostline.kinds import CLASSIFICATION
 from frostline.model.added.readers import POOLINGS
 from frostline.model.load import describe, load_model
 from frostline.records.specs import RunSpec
+from frostline.storage.prefix_cache import Origin
 from frostline.tasks import Rows
 from frostline.testing.models import make_model, make_spec, make_task
 from frostline.training.fit import LinearFit, fit_linear
 from frostline.training.pooled import pooled_states
-from frostline.training.prefix import Origin, Prefixes
+from frostline.training.prefix import Prefixes
 from frostline.training.run import Runner
 from tiny import Case
 

@@ -9,10 +9,7 @@ from frostline.analysis.comparisons import (
     is_on_front,
     probe_points,
 )
-from frostline.analysis.curves import build_curve
-from frostline.analysis.points import Replicates, dev_variance, row_variance
-from frostline.analysis.provenance import Provenance, RunLine
-from frostline.analysis.records import (
+from frostline.analysis.curve_records import (
     Answer,
     Curve,
     CurveCost,
@@ -26,6 +23,9 @@ from frostline.analysis.records import (
     RunCounts,
     TriedRate,
 )
+from frostline.analysis.curves import build_curve
+from frostline.analysis.points import Replicates, dev_variance, row_variance
+from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frostline import stats
+from frostline.analysis.curve_records import CurveCost, Interval, Replicated, RunCounts
 from frostline.analysis.points import Replicates, make_frame, replicated
-from frostline.analysis.records import CurveCost, Interval, Replicated, RunCounts
 from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.serial import Record

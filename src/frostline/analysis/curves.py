@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frostline import stats
+from frostline.analysis.curve_records import Curve, CurveCost, DepthShare, OperatingPoint, Point, RunCounts, TriedRate
 from frostline.analysis.points import (
     RESAMPLING_SEED,
     Frame,
@@ -21,7 +22,6 @@ from frostline.analysis.points import (
     replicated,
     trained_above,
 )
-from frostline.analysis.records import Curve, CurveCost, DepthShare, OperatingPoint, Point, RunCounts, TriedRate
 from frostline.analysis.warnings import DevMargin, curve_warnings, means_by_depth
 from frostline.errors import FrostlineError
 from frostline.records.depth import FULL, Depth, depth_words

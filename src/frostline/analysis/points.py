@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline import stats
-from frostline.analysis.records import Interval, OtherMetric, Replicated
+from frostline.analysis.curve_records import Interval, OtherMetric, Replicated
 from frostline.errors import FrostlineError
 from frostline.kinds import Kind, kind_of
 from frostline.records.depth import FULL, Depth

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from frostline.analysis.records import Curve
+from frostline.analysis.curve_records import Curve
 from frostline.records.serial import Record
 
 Equal = Literal["epochs", "steps"]

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.records import Curve, Interval, OperatingPoint, Point
+from frostline.analysis.curve_records import Curve, Interval, OperatingPoint, Point
 from frostline.records.depth import FULL, Depth
 
 View = Literal["score", "difference", "ratio", "ratio_above_chance", "train_score"]

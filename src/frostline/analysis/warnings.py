@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frostline import stats
-from frostline.analysis.records import Curve, OperatingPoint, Point
+from frostline.analysis.curve_records import Curve, OperatingPoint, Point
 from frostline.records.depth import FULL, Depth, depth_words
 
 

@@ -88,11 +88,11 @@ def report(
 ) -> None:
     """Show what output folders hold, on the terminal or as files `report.<ending>`."""
     from frostline.report.terminal import print_chapters
-    from frostline.studies.reading import chapters
+    from frostline.studies.registry import chapters
 
     found = [chapter for folder in folders for chapter in chapters(folder)]
     if format is not None:
-        from frostline.report.formats.files import write_reports
+        from frostline.report.formats.registry import write_reports
 
         for path in write_reports(found, [name.strip() for name in format.split(",")], to or folders[0]):
             console().print(str(path), highlight=False, markup=False, soft_wrap=True)

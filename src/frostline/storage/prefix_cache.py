@@ -1,9 +1,10 @@
 """The prefix cache: arrays on disk, found by key, written whole or not at all, checked when opened, limited in size.
 
-A shelf holds the arrays of one split of one model, one per depth. Its lock makes one process compute while the others
-wait, and dies with its holder. An array is filled in a hidden folder and renamed when it is complete. Any array can be
-removed at any time: a process that has it mapped keeps its pages, and it can be computed again. This module knows
-nothing about models; `training.prefix` decides what the arrays mean.
+A shelf holds the arrays of one split of one model, one per depth. Its key (`Origin.key`) says what they were computed
+from. Its lock makes one process compute while the others wait, and dies with its holder. An array is filled in a hidden
+folder and renamed when it is complete. Any array can be removed at any time: a process that has it mapped keeps its
+pages, and it can be computed again. This module knows nothing about models; `training.prefix` decides what the arrays
+mean.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline.errors import DataError, UsageError, suggestion
+from frostline.records.environment import versions
+from frostline.records.keys import key_of
 from frostline.records.serial import Record
+from frostline.records.specs import CacheDtype
 from frostline.storage import atomic
 
 FORMAT = 1
@@ -58,6 +62,49 @@ class Entry(Record):
     """size of the array's file"""
     checksum: int = 0
     """CRC-32 of the array's file"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What states were computed from."""
+
+    model: str
+    """Hub name or folder of the pretrained model"""
+    model_fingerprint: str
+    """key of its weights, configuration and tokenizer"""
+    task: str
+    """name of the task"""
+    split: str
+    """train or dev"""
+    layout: str
+    """packed or padded: which attention computes them"""
+    device: str
+    """where they are computed"""
+    dtype: CacheDtype
+    """the number format they are stored in"""
+    is_whole: bool = False
+    """keep all tokens after the last layer too, not only the one that the head reads"""
+
+    @property
+    def is_exact(self) -> bool:
+        """Stored without rounding, so that deeper states computed from them have the same bits."""
+        return self.dtype == "fp32"
+
+    def key(self, tokens: str, **more: object) -> str:
+        """The cache's key: equal if and only if the states are equal, whatever the names of model and task."""
+        return key_of(
+            {
+                **more,
+                **({"is_whole": True} if self.is_whole else {}),
+                "format": FORMAT,
+                "model": self.model_fingerprint,
+                "tokens": tokens,
+                "layout": self.layout,
+                "device": self.device,
+                "dtype": self.dtype,
+                "versions": {name: versions()[name] for name in ("torch", "transformers")},
+            }
+        )
 
 
 def default_folder() -> Path:

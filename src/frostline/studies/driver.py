@@ -21,7 +21,7 @@ from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.report.chapter import Chapter
-from frostline.report.formats.files import write_report, write_result
+from frostline.report.formats.registry import write_report, write_result
 from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic

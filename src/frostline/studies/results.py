@@ -14,7 +14,7 @@ from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
 from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
-from frostline.report.formats.files import write_report
+from frostline.report.formats.registry import write_report
 from frostline.report.sizes_chapter import SizesChapter
 from frostline.report.terminal import format_result
 

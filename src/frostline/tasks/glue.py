@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from frostline.errors import DataError, UsageError
-from frostline.tasks import find
+from frostline.tasks import locate
 from frostline.tasks.formats import hub
 from frostline.tasks.formats.columns import FileColumns, Line, check_dev, check_header, collect
 from frostline.tasks.formats.sources import Part, Source, part_of_file
@@ -166,7 +166,7 @@ def find_rows(task: Task, data: Path | None, dev: str | None) -> Source:
     if data is None:
         way_out = f"give --data DIR, the folder that holds {own_files.folder} and the others"
         splits = hub.open_named(HUB_NAME, _config(task), way_out)
-        return find.choose(f"{HUB_NAME}:{_config(task)}", splits, dev or _split(task))
+        return locate.choose(f"{HUB_NAME}:{_config(task)}", splits, dev or _split(task))
     if not data.is_dir():
         raise UsageError(f"--data {data} is not a folder; give the folder that holds {own_files.folder} and the others")
     folder = _folder(task, data)

@@ -13,7 +13,7 @@ from frostline.errors import UsageError, suggestion
 from frostline.kinds import Kind, Metric, kind_named, metrics_for
 from frostline.kinds.metrics import score_faults, spelled
 from frostline.records.specs import TaskSpec
-from frostline.tasks import demo, find, glue, own, split
+from frostline.tasks import demo, glue, locate, own, split
 from frostline.tasks.formats import files
 from frostline.tasks.formats.columns import FileColumns, to_rows
 from frostline.tasks.formats.sources import Part, Source, fingerprint
@@ -58,7 +58,7 @@ def parse(task: str, **options: Unpack[TaskOptions]) -> TaskSpec:
     plain = glue.plain_name(task)
     if plain in names:
         return TaskSpec(name=names[plain], source=None, data=None, dev=None).replace(**options)
-    if name := find.name_of(task):
+    if name := locate.name_of(task):
         return TaskSpec(name=name, source=task, data=None, dev=None).replace(**options)
     if "/" in task or Path(task).suffix.lower() in files.SUFFIXES:
         raise UsageError(f"there is no file or folder {task}")
@@ -135,7 +135,7 @@ def _open(spec: TaskSpec) -> _Opened:
 def _open_own(spec: TaskSpec, source: str, faults: list[str]) -> _Opened:
     if spec.data is not None:
         faults.append(f"--data is the folder of the GLUE tasks; {source} does not need it")
-    found = find.find(source, spec.dev)
+    found = locate.find(source, spec.dev)
     resolved, column_faults = own.resolve_columns(spec, found.train.read_header(), found.train.path)
     if faults or column_faults:
         raise UsageError.together([*faults, *column_faults])

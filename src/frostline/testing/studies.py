@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from frostline.execution.sweep import Wanted
-from frostline.report.formats.files import FORMATS, render
+from frostline.report.formats.registry import FORMATS, render
 from frostline.storage.runs import Store
 from frostline.studies.study import ResolvedT, Results, Study, Totals
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from frostline.errors import DataError
 from frostline.model.added.readers import POOLINGS, pooled
 from frostline.model.stack import Stack
-from frostline.storage.prefix_cache import Entry, Shelf
+from frostline.storage.prefix_cache import Entry, Origin, Shelf
 from frostline.training.batches import Encoded, evaluation_batches
-from frostline.training.prefix import Origin, Prefixes
+from frostline.training.prefix import Prefixes
 
 Pooled = NDArray[np.float32]
 """(rows, depths, poolings, width)"""
@@ -31,7 +31,7 @@ def pooled_states(
     entry = Entry(model=origin.model, task=origin.task, split=origin.split, depth=stack.n_layers, dtype="fp32")
     values = None
     if is_kept and prefixes.max_bytes:
-        shelf = prefixes.cache.shelf(origin.key(encoded, pooled=list(POOLINGS)))
+        shelf = prefixes.cache.shelf(origin.key(encoded.key, pooled=list(POOLINGS)))
         values = _on_disk(prefixes, shelf, entry, stack, encoded, shape)
     if values is None:
         values = np.empty(shape, dtype=np.float32)

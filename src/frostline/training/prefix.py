@@ -28,10 +28,9 @@ from torch import Tensor
 from frostline.errors import DataError, FrostlineError
 from frostline.kinds import Labels
 from frostline.model.stack import Stack
-from frostline.records.environment import versions
-from frostline.records.keys import derived_seed, key_of
+from frostline.records.keys import derived_seed
 from frostline.records.specs import CacheDtype
-from frostline.storage.prefix_cache import FORMAT, Cache, Entry, Shelf, default_folder
+from frostline.storage.prefix_cache import Cache, Entry, Origin, Shelf, default_folder
 from frostline.training.batches import Batch, Encoded, evaluation_batches, token_positions
 
 _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
@@ -39,49 +38,6 @@ _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
     "fp16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),  # numpy has no bfloat16: its bits
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """What states were computed from."""
-
-    model: str
-    """Hub name or folder of the pretrained model"""
-    model_fingerprint: str
-    """key of its weights, configuration and tokenizer"""
-    task: str
-    """name of the task"""
-    split: str
-    """train or dev"""
-    layout: str
-    """packed or padded: which attention computes them"""
-    device: str
-    """where they are computed"""
-    dtype: CacheDtype
-    """the number format they are stored in"""
-    is_whole: bool = False
-    """keep all tokens after the last layer too, not only the one that the head reads"""
-
-    @property
-    def is_exact(self) -> bool:
-        """Stored without rounding, so that deeper states computed from them have the same bits."""
-        return self.dtype == "fp32"
-
-    def key(self, encoded: Encoded, **more: object) -> str:
-        """Equal if and only if the states are equal, whatever the names of model and task."""
-        return key_of(
-            {
-                **more,
-                **({"is_whole": True} if self.is_whole else {}),
-                "format": FORMAT,
-                "model": self.model_fingerprint,
-                "tokens": encoded.key,
-                "layout": self.layout,
-                "device": self.device,
-                "dtype": self.dtype,
-                "versions": {name: versions()[name] for name in ("torch", "transformers")},
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -193,7 +149,7 @@ class Prefixes:
             load_stack: called only when something must be computed.
             nearby: depths that other runs will need; they are computed in the same pass if there is room.
         """
-        key = origin.key(encoded)
+        key = origin.key(encoded.key)
         if (key, depth) not in self._used:
             wanted = _Wanted(encoded, origin, depth, load_stack, frozenset(nearby))
             states = self._on_disk(self.cache.shelf(key), wanted) if self.max_bytes else None

@@ -18,10 +18,11 @@ from frostline.model.load import fingerprint_of, load_model, load_tokenizer, unk
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
 from frostline.records.specs import RunSpec, TaskSpec
+from frostline.storage.prefix_cache import Origin
 from frostline.tasks import Rows, TaskData
 from frostline.training.batches import Encoded, encode
 from frostline.training.pooled import Pooled, pooled_states
-from frostline.training.prefix import Origin, Prefixes, Split, States
+from frostline.training.prefix import Prefixes, Split, States
 
 MANY_UNKNOWN = 0.1
 """Share of unknown tokens above which the user is warned."""
@@ -190,7 +191,7 @@ class Preparer:
         found = {}
         for split in (prepared.train, prepared.dev):
             origin, encoded = _origin(spec, split.source), split.encoded
-            if (key := (origin.key(encoded), spec.is_cached)) not in self._pooled:
+            if (key := (origin.key(encoded.key), spec.is_cached)) not in self._pooled:
                 self._pooled[key] = pooled_states(self.prefixes, encoded, origin, load, is_kept=spec.is_cached)
             found[split.source] = self._pooled[key]
         return found
