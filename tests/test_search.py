@@ -112,6 +112,22 @@ def test_the_answers_model_is_handed_over(toy: Toy, found: Finished, tmp_path: P
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.num_labels == 2
 
 
+@pytest.mark.parametrize("seeds", ["0,2", "0,1"])
+def test_a_model_that_learned_nothing_is_not_handed_over(toy: Toy, tmp_path: Path, seeds: str) -> None:
+    # At this rate nothing is learned. With seed 1, the head's first values are above chance by luck.
+    nothing = ("--lr", "1e-12", "--epochs", "1", "--seeds", seeds, "--frozen", "3", "--save", str(tmp_path / "model"))
+    done = frostline("find", str(toy.model), str(toy.train), "--dev", str(toy.dev), *nothing, out=tmp_path / "out")
+    assert (tmp_path / "out" / "find.json").is_file()
+    if seeds == "0,1":
+        assert "seed 1" in done.stderr.splitlines()[-1]
+    else:
+        assert done.code == 2
+        assert done.stderr.splitlines()[-1].startswith(
+            "frostline: no model is saved: no run with 3 frozen layers scored"
+        )
+    assert (tmp_path / "model").exists() == (seeds == "0,1")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

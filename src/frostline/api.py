@@ -9,9 +9,10 @@ from typing import Any, Literal, Unpack, get_args
 
 from rich.console import Console
 
-from frostline.analysis import Equal
+from frostline import stats
+from frostline.analysis import Equal, Finding
 from frostline.errors import UsageError, check_choice
-from frostline.records.depth import FULL
+from frostline.records.depth import FULL, depth_words
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol
 from frostline.report.progress.display import Progress, make_progress
@@ -100,10 +101,24 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
         finished = session.run(FindStudy(), _find_request(parsed))
         if save is not None:
             finding, resolved = finished.record, finished.resolved.resolved
-            depth = finding.answer.n_frozen
+            depth, seed = finding.answer.n_frozen, _seed_that_learned(finding, session.options.out)
             strategy: Strategy = Full() if depth is FULL else Freeze(depth)
-            train_and_save(session, resolved, spec_at(resolved, strategy, finding.learning_rate), save)
+            spec = spec_at(resolved, strategy, finding.learning_rate).replace(seed=seed)
+            train_and_save(session, resolved, spec, save)
     return result_of(FindResult, finished.record, [finished.chapter])
+
+
+def _seed_that_learned(finding: Finding, out: Path) -> int:
+    """The first seed whose run at the answer's depth scored above chance: nobody can use a model that did not."""
+    points = (finding.full, *finding.points)
+    found = next(point for point in points if point.n_frozen == finding.answer.n_frozen)
+    for seed, score in zip(found.seeds, found.scores, strict=True):
+        if stats.is_above(score, finding.chance):
+            return seed
+    raise UsageError(
+        f"no model is saved: no run with {depth_words(found.n_frozen)} scored above chance; "
+        f"try more epochs or higher learning rates (the result is in {out / 'find.json'})"
+    )
 
 
 def compare(

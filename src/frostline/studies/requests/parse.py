@@ -18,6 +18,9 @@ from frostline.studies.planning.protocols import TUNED_RATES
 from frostline.studies.requests.settings import settings_of
 from frostline.studies.requests.values import READERS, without_numpy
 
+MOST_RATE = 1.0
+"""A learning rate above this one is a slip of the keyboard: AdamW would move every weight by more than 1 per step."""
+
 
 @final
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def check(request: StudyRequest) -> None:
         *_outside("max_length", [request.max_length], least=3),
         *_outside("threads", [request.threads], least=1, most=1024),
         *_outside("seeds", request.seeds, least=0),
-        *_wrong("learning rate", request.learning_rates, lambda rate: 0 < rate < math.inf, "above 0 and finite"),
+        *_wrong("learning rate", request.learning_rates, lambda rate: 0 < rate <= MOST_RATE, "above 0 and at most 1"),
         *_wrong("warmup_share", [request.warmup_share], lambda share: 0 <= share <= 1, "between 0 and 1"),
         *_wrong("weight_decay", [request.weight_decay], lambda decay: 0 <= decay < math.inf, "at least 0"),
         *_wrong("clip_norm", [request.clip_norm], lambda norm: 0 < norm < math.inf, "above 0"),
