@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -23,6 +24,13 @@ atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True
 from commands import Finished, SharedStarter, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.starter import Starter  # noqa: E402
+
+
+def pytest_collection_finish() -> None:
+    """Every run collects garbage first; what was imported for good need not be looked through each time."""
+    import hypothesis  # noqa: F401 - when imported, it looks for who refers to what, which freezing hides
+
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

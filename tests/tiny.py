@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from typing import Literal
 
-import hypothesis  # noqa: F401 - looks for who refers to what when it is imported, which freezing hides
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,8 +21,6 @@ from frostline.training.prefix import Split
 
 # As in a run: over tiny models several threads only wait for each other.
 torch.set_num_threads(1)
-# Every run collects garbage first; what was imported for good need not be looked through each time.
-gc.freeze()
 
 BASIC: tuple[Family, ...] = ("bert", "roberta", "gpt2")
 """One family of each kind, for tests that go deep; `test_families` has them all."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
-from commands import ENVIRONMENT, Toy
+from commands import Toy, frostline
 
 # Python imports it at the start of each process: the command's own and the workers'.
 HOOK = """
@@ -23,7 +24,7 @@ def count(module, args):
     if type(module).__name__ == "BertLayer" and module.attention.self.layer_idx == 0:
         os.write(rows, f"{os.getpid()} {len(args[0])}\\n".encode())
 
-register_module_forward_pre_hook(count)
+hook = register_module_forward_pre_hook(count)
 """
 
 
@@ -41,13 +42,17 @@ class Counted:
         counted = self.folder / "rows"
         counted.write_text("")
         environment = {
-            **ENVIRONMENT,
             "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), *sys.path]),
             "ROWS": str(counted),
             "FROSTLINE_CACHE": str(self.folder / "cache"),
         }
-        command = [sys.executable, "-m", "frostline", *self.curve, *settings, "--out", str(self.folder / "out")]
-        subprocess.run(command, check=True, env=environment, capture_output=True, cwd=self.folder)
+        with mock.patch.dict(os.environ, environment):
+            here: dict[str, Any] = {}
+            exec(HOOK, here)  # this process, which runs the command; its workers import the same
+            done = frostline(*self.curve, *settings, out=self.folder / "out")
+        here["hook"].remove()
+        os.close(here["rows"])
+        assert done.code == 0, done.stderr
         lines = [line.split() for line in counted.read_text().splitlines()]
         return sum(int(rows) for _, rows in lines), len({pid for pid, _ in lines})
 

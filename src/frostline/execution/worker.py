@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import queue
 import select
@@ -61,6 +62,9 @@ def main() -> None:
 
     from frostline.training.run import Runner
 
+    # Every run collects garbage first. What was imported is there for good: it need not be looked through each time,
+    # and looking would copy the memory that the workers share.
+    gc.freeze()
     children: dict[bytes, _Child] = {}
     while (asked := _next_start(control, children)) is not None:
         number, files = asked

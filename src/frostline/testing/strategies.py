@@ -57,7 +57,7 @@ def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     model, task = folder / "model", folder / "task.csv"
     if not model.is_dir():
         make_model(model, family, n_layers=N_LAYERS)
-        make_task(task, n_rows=80)
+        make_task(task, n_rows=48)
     resolved = parse(strategy).resolved(N_LAYERS, "classification")
     rate = 0.0 if resolved.is_closed_form else 1e-2
     spec = make_spec(model, task, strategy=resolved.name, epochs=3, optimizer="sgd", learning_rate=rate)
