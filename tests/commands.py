@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -19,6 +18,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
+import forked_commands
+from forked_commands import Command as Command
 from frostline.execution.events import Listener
 from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
 from frostline.execution.starter import Forked, Starter
@@ -67,17 +68,9 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"JSON with {constant}")
 
 
-def start(*arguments: str, cwd: Path, own_group: bool = False, **variables: str) -> subprocess.Popen[str]:
-    """The real command, under way, with these environment variables besides the usual ones."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "frostline", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**ENVIRONMENT, **variables},
-        start_new_session=own_group,
-    )
+def start(*arguments: str, cwd: Path, own_group: bool = False, **variables: str) -> Command:
+    """A command in a process of its own, under way, with these environment variables besides the usual ones."""
+    return forked_commands.start(*arguments, cwd=cwd, own_group=own_group, environment={**ENVIRONMENT, **variables})
 
 
 def frostline(*arguments: str, out: Path) -> Finished:
@@ -170,7 +163,8 @@ def children(parent: int) -> Iterator[tuple[int, list[str]]]:
 
 def starters_of(parent: int) -> set[int]:
     """Process ids of the living processes that fork the workers of a process."""
-    return {pid for pid, command in children(parent) if "frostline.execution.worker" in command}
+    programs = ("frostline.execution.worker", forked_commands.__file__)
+    return {pid for pid, command in children(parent) if any(program in command for program in programs)}
 
 
 def workers_of(parent: int) -> set[int]:

@@ -21,6 +21,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
 atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)
 
+import forked_commands  # noqa: E402
 from commands import Finished, SharedStarter, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.starter import Starter  # noqa: E402
@@ -40,6 +41,7 @@ def _starters() -> Iterator[None]:
         patch.setattr(local, "Starter", SharedStarter)
         yield
     SharedStarter.close_all()
+    forked_commands.close()
 
 
 @pytest.fixture(scope="module")

@@ -65,20 +65,27 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> bool:
     return is_true
 
 
+def n_runs(out: Path) -> int:
+    """How many runs are stored."""
+    return sum(1 for _ in (out / "runs").glob("*.json"))
+
+
 def disturb(toy: Toy, out: Path, ended_by: signal.Signals, moment: Moment, n_workers: int) -> Disturbance:
     """Starts the shared curve and ends its process group at a moment."""
-    n_wanted = len(run_files(out)) + moment.n_runs
+    n_wanted = n_runs(out) + moment.n_runs
     began = time.monotonic()
     process = start(
         *toy.curve, "--json", "--workers", str(n_workers), "--out", str(out), cwd=out.parent, own_group=True
     )
-    assert wait_for(lambda: len(run_files(out)) >= n_wanted or process.poll() is not None)
+    assert wait_for(lambda: n_runs(out) >= n_wanted or process.poll() is not None)
     waited = time.monotonic() - began
     # Not longer than one run more: a machine that is suddenly faster would leave nothing to disturb.
-    wait_for(lambda: len(run_files(out)) > n_wanted, seconds=moment.delay)
-    workers = workers_of(process.pid)
+    wait_for(lambda: n_runs(out) > n_wanted, seconds=moment.delay)
     assert process.poll() is None, "the curve was over before it was disturbed: no teeth"
+    os.killpg(process.pid, signal.SIGSTOP)  # looking for workers takes longer than a run
+    workers = workers_of(process.pid)
     os.killpg(process.pid, ended_by)
+    os.killpg(process.pid, signal.SIGCONT)
     _, stderr = process.communicate()
     has_orphans = not wait_for(lambda: not any(is_alive(pid) for pid in workers), seconds=10)
     return Disturbance(ended_by, process.returncode, stderr, run_files(out), has_orphans, waited)

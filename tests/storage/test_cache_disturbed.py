@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import Finished, Toy, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
+from commands import Command, Finished, Toy, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
 from frostline.records.results import RunResult
 from frostline.testing.models import make_model, make_task
 from frostline.training.run import Runner
@@ -80,7 +80,7 @@ class Asked(Toy):
     """Few rows to train on, and so many dev rows that writing their states takes a while."""
 
     @contextlib.contextmanager
-    def under_way(self, place: Place) -> Iterator[subprocess.Popen[str]]:
+    def under_way(self, place: Place) -> Iterator[Command]:
         """The real command, in a process group of its own, which does not outlive the block."""
         asked = ("curve", str(self.model), str(self.train), "--dev", str(self.dev), *SETTINGS)
         process = start(
@@ -91,8 +91,7 @@ class Asked(Toy):
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            with process:  # closes its pipes
-                pass
+            process.close()
 
     def finish(self, place: Place) -> Finished:
         """The real command, when it has ended well."""
@@ -100,7 +99,7 @@ class Asked(Toy):
             return _ended_well(process, place)
 
 
-def _ended_well(process: subprocess.Popen[str], place: Place) -> Finished:
+def _ended_well(process: Command, place: Place) -> Finished:
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
     assert "Traceback" not in stderr
@@ -136,7 +135,7 @@ def peace(asked: Asked, tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def _stop(process: Command) -> None:
     """Stops a group of processes; they are at rest when this returns."""
     everyone = {process.pid, *workers_of(process.pid)}
     os.killpg(process.pid, signal.SIGSTOP)
@@ -147,7 +146,7 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def _stop_while_writing(process: subprocess.Popen[str], place: Place, began: int, delay: float) -> None:
+def _stop_while_writing(process: Command, place: Place, began: int, delay: float) -> None:
     """Stops the command some time after it has begun to write states, and before they are all written."""
     while True:
         wait_for(lambda: bool(place.unfinished(began)) or process.poll() is not None)
@@ -161,7 +160,7 @@ def _stop_while_writing(process: subprocess.Popen[str], place: Place, began: int
         delay /= 2
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: Command) -> None:
     """Kills a group of processes; they are gone when this returns."""
     workers = workers_of(process.pid)
     os.killpg(process.pid, signal.SIGKILL)

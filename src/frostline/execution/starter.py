@@ -5,8 +5,8 @@ them once and forks every worker. The second worker, and each one that replaces 
 share the memory of what was imported. The starter itself never trains: a process that has used its threads must not be
 forked.
 
-The starter's side is in `worker.py`. Messages are `start N` (with the worker's pipes) and `kill N`. The number N is the
-driver's, because a process id may belong to somebody else by the time it is used.
+The starter's side is in `worker.py`. Messages are `start N` (with the folder to work in and the worker's pipes) and
+`kill N`. The number N is the driver's, because a process id may belong to somebody else by the time it is used.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ class Starter:
     def fork(self, jobs: int, answers: int, log: IO[str]) -> Forked:
         """A new worker that reads jobs from one pipe, writes answers to another, and prints into a log."""
         ended, status = os.pipe()
-        number = next(self._numbers)
+        folder = os.open(".", os.O_RDONLY)  # paths in specs may be relative
+        number, files = next(self._numbers), (folder, jobs, answers, log.fileno(), status)
         try:
             with self._lock:
                 try:
-                    self._send(b"start %d" % number, (jobs, answers, log.fileno(), status))
+                    self._send(b"start %d" % number, files)
                 except OSError:  # the starter died
                     self._end()
-                    self._send(b"start %d" % number, (jobs, answers, log.fileno(), status))
+                    self._send(b"start %d" % number, files)
         finally:
             os.close(status)
+            os.close(folder)
         return Forked(self, number, ended)
 
     def kill(self, number: int) -> None:

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from frostline.training.run import Runner
 
 _PR_SET_PDEATHSIG = 1
+_N_FILES = 5
+"""the files that come with a request for a worker: its folder, and four ends of pipes"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ def main() -> None:
     # Every run collects garbage first. What was imported is there for good: it need not be looked through each time,
     # and looking would copy the memory that the workers share.
     gc.freeze()
+    serve(control, lambda *files: _work(Runner(max_cache_bytes), *files))
+
+
+def serve(control: socket.socket, work: Callable[..., None]) -> None:
+    """Forks processes that do `work` with the files they are given, until the driver is gone."""
     children: dict[bytes, _Child] = {}
     while (asked := _next_start(control, children)) is not None:
         number, files = asked
@@ -77,7 +85,8 @@ def main() -> None:
             control.close()
             for child in children.values():
                 child.close()
-            _work(Runner(max_cache_bytes), *files)
+            work(*files)
+            os._exit(0)
 
 
 def _next_start(control: socket.socket, children: dict[bytes, _Child]) -> tuple[bytes, list[int]] | None:
@@ -88,7 +97,7 @@ def _next_start(control: socket.socket, children: dict[bytes, _Child]) -> tuple[
         for number in [by_file[file] for file in ready if file in by_file]:
             children.pop(number).reap()
         if control.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(control, 64, 4)
+            message, files, _, _ = socket.recv_fds(control, 64, _N_FILES)
             if not message:
                 return None
             what, number = message.split()
@@ -98,12 +107,13 @@ def _next_start(control: socket.socket, children: dict[bytes, _Child]) -> tuple[
                 os.kill(children[number].pid, signal.SIGKILL)
 
 
-def _work(runner: Runner, jobs: int, answers: int, log: int, status: int) -> None:
+def _work(runner: Runner, folder: int, jobs: int, answers: int, log: int, status: int) -> None:
     """Does jobs until the input ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the system ends this process with its parent
     for file, standard in ((jobs, 0), (log, 1), (log, 2)):
         os.dup2(file, standard)
-    for file in (jobs, log, status):
+    os.fchdir(folder)
+    for file in (folder, jobs, log, status):
         os.close(file)
     messages: queue.Queue[Message] = queue.Queue()
     threading.Thread(target=_read, args=(messages,), daemon=True).start()

@@ -7,6 +7,7 @@ All but the last share one executor, because starting a worker takes seconds.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -174,7 +175,8 @@ def check_death(executor: Executor, trial: Trial, pids: Pids, before: set[int]) 
     executor.start(Job(trial.endless), events)
     assert events.first_epoch.wait(PATIENCE), "a run reports its epochs while it runs"
     for pid in pids() - before:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it died with another one
+            os.kill(pid, signal.SIGKILL)
     crash = _outcome(executor, "a run whose process died has an outcome")
     assert isinstance(crash, Crash), "a run whose process died is a crash"
     assert crash.key == trial.endless.key, "the crash is that of the run"
@@ -191,17 +193,18 @@ def check_no_process(pids: Pids, before: set[int]) -> None:
 
 
 def worker_pids() -> set[int]:
-    """Ids of the living worker processes that this process started."""
-    found = set()
+    """Ids of the living processes of executors that this process or its children started."""
+    parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
             command = (folder / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
-        if int(parent) == os.getpid() and state != "Z" and b"frostline.execution" in command:
-            found.add(int(folder.name))
-    return found
+        if state != "Z" and b"frostline.execution" in command:
+            parents[int(folder.name)] = int(parent)
+    ours = {pid for pid, parent in parents.items() if parent == os.getpid()}
+    return ours | {pid for pid, parent in parents.items() if parent in ours}
 
 
 def _outcome(executor: Executor, promise: str) -> Outcome:

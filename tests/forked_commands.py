@@ -1,0 +1,180 @@
+"""Commands in processes of their own that need not import torch: they are forked from one that has.
+
+Real processes with real signals; only the seconds of importing are saved. So are those of the process that forks a
+command's workers. `python -m frostline` itself is run by the tests of the package, the README and the mistakes.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from frostline.execution import local, worker
+from frostline.execution.starter import Forked, Starter
+
+
+class _ForkedStarter(Starter):  # type: ignore[misc] # final, for everybody else
+    """A starter that is forked instead of started anew."""
+
+    def _begin(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if pid := os.fork():
+            theirs.close()
+            self._process = _Child(pid)  # type: ignore[assignment]
+            return
+        for file, copy in ((self._log.fileno(), 1), (self._log.fileno(), 2), (theirs.fileno(), 3)):
+            os.dup2(file, copy, inheritable=False)
+        os.closerange(4, 1024)  # a copy of a pipe's end would keep the pipe open
+        os.environ.update(self._environment)
+        sys.argv = ["worker", str(self._max_cache_bytes), "3"]
+        worker.main()
+        os._exit(0)
+
+
+class _Child:
+    """What a starter asks of its process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.file = pid, os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        if not select.select([self.file], [], [], 0)[0]:
+            os.kill(self.pid, 9)
+
+    def wait(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.file)
+        return os.waitstatus_to_exitcode(status)
+
+
+def _command(folder: int, request: int, stdout: int, stderr: int, status: int) -> None:
+    """Becomes the command."""
+    from frostline.cli.main import entry
+
+    with os.fdopen(request) as stream:
+        asked = json.load(stream)
+    if asked["own_group"]:
+        os.setsid()
+    os.write(status, os.getpid().to_bytes(4, "little"))
+    os.fchdir(folder)
+    for file, standard in ((stdout, 1), (stderr, 2)):
+        os.dup2(file, standard)
+    for file in (folder, stdout, stderr, status):
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    tempfile.tempdir = None
+    sys.argv = ["frostline", *asked["arguments"]]
+    vars(local)["Starter"] = _ForkedStarter
+    code = 1
+    try:
+        entry()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Command:
+    """A command that is under way: what the tests use of `Popen`."""
+
+    def __init__(self, process: Forked, pid: int, stdout: int, stderr: int) -> None:
+        self._process, self.pid = process, pid
+        self._streams = [os.fdopen(file, encoding="utf-8") for file in (stdout, stderr)]
+        self.returncode = 0
+        """once it has ended"""
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.code(timeout=0)
+
+    def communicate(self) -> tuple[str, str]:
+        """What it wrote on standard output and standard error, when it has ended."""
+        said = ["", ""]
+
+        def read(place: int) -> None:
+            with self._streams[place] as stream:
+                said[place] = stream.read()
+
+        threads = [threading.Thread(target=read, args=(place,)) for place in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.close()
+        return said[0], said[1]
+
+    def close(self) -> None:
+        """Waits for its end and closes its pipes."""
+        for stream in self._streams:
+            stream.close()
+        self.returncode = self._process.code() or 0
+        self._process.close()
+
+
+class _CommandStarter(Starter):  # type: ignore[misc]
+    """Starts the process that forks commands."""
+
+    def _begin(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(theirs.fileno(),),
+                env=self._environment,
+            )
+
+
+_starter: list[_CommandStarter] = []
+
+
+def start(*arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str]) -> Command:
+    """A command, under way."""
+    if not _starter:
+        _starter.append(_CommandStarter(0, os.environ))
+    their_request, request = os.pipe()
+    stdout, their_stdout = os.pipe()
+    stderr, their_stderr = os.pipe()
+    with os.fdopen(request, "w") as stream:
+        json.dump({"arguments": arguments, "own_group": own_group, "environment": dict(environment)}, stream)
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(cwd)
+    try:
+        process = _starter[0].fork(their_request, their_stdout, io.open(their_stderr, "w", closefd=False))  # noqa: UP020, SIM115
+    finally:
+        os.fchdir(here)
+        for file in (here, their_request, their_stdout, their_stderr):
+            os.close(file)
+    pid = int.from_bytes(process._ended.read(4), "little")
+    assert pid, _starter[0].log
+    return Command(process, pid, stdout, stderr)
+
+
+def close() -> None:
+    """Ends the process that forks commands."""
+    for starter in _starter:
+        starter.close()
+    _starter.clear()
+
+
+if __name__ == "__main__":
+    import frostline.cli.main
+    import frostline.training.run  # noqa: F401
+
+    gc.freeze()
+    worker.serve(socket.socket(fileno=int(sys.argv[1])), _command)
