@@ -1,0 +1,140 @@
+"""Intervals and margins over new seeds *and* new dev rows, for two models that were scored on the same rows.
+
+A score varies because another seed trains another model, and because other rows would be asked. Seeds and rows are
+crossed: every seed's model answers all rows. Their variances add, and what belongs to one seed on one row (the
+interaction) is contained in both parts, so it is taken off once. The row part comes from resampled rows, the same ones
+for both models, so that rows that are hard for both cancel out in a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frostline.stats.basics import Floats, Interval, covariance_of_means, mean, t_quantile
+from frostline.stats.intervals import MIN_SEEDS
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of one model's seeds."""
+
+    scores: Floats
+    """(seeds,), on the dev rows"""
+    resampled: Floats
+    """(resamples, seeds): the scores on resampled rows; the same resamples for all models"""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the covariance matrix of two means, and how well it is known."""
+
+    matrix: Floats
+    freedom: float
+
+    def variance(self, weights: Floats) -> float:
+        return float(weights @ self.matrix @ weights)
+
+
+@dataclass(frozen=True)
+class CrossedPair:
+    """The means of two models, and how far they may be off under new seeds and new rows."""
+
+    means: Floats
+    """(own, full)"""
+    parts: tuple[_Part, ...]
+    """over seeds, then over rows without the interaction"""
+    least: Floats
+    """the matrix over rows with the interaction: no variance is taken for smaller"""
+
+    def margin(self, weights: Sequence[float], error: float) -> float:
+        """How far a weighted sum of the means may be off to one side, except in a share `error` of cases."""
+        variance, freedom = self._variance(np.array(weights))
+        return 0.0 if variance == 0 else t_quantile(freedom, 1 - 2 * error) * math.sqrt(variance)
+
+    def difference_interval(self, *, confidence: float = 0.95) -> Interval:
+        """The interval of own minus full."""
+        value, half = float(self.means[0] - self.means[1]), self.margin((1.0, -1.0), (1 - confidence) / 2)
+        return value - half, value + half
+
+    def ratio_interval(self, *, base: float = 0.0, confidence: float = 0.95) -> Interval | None:
+        """Fieller's interval of (own − base) / (full − base); None if it is unbounded or the full mean is not above."""
+        above, below = float(self.means[0]) - base, float(self.means[1]) - base
+        if below <= 0:
+            return None
+        ratio = above / below
+        variance, freedom = self._variance(np.array([1.0, -ratio]))
+        t_squared = t_quantile(freedom, confidence) ** 2 if variance else 0.0
+        matrix = sum(part.matrix for part in self.parts)
+        a = below**2 - t_squared * float(matrix[1, 1])
+        if a <= 0:
+            return None
+        # With u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0. Written around the ratio nothing cancels.
+        b, c = t_squared * float(matrix[0, 1] - ratio * matrix[1, 1]), t_squared * variance
+        root = math.sqrt(b * b + a * c)
+        return ratio + (-b - root) / a, ratio + (-b + root) / a
+
+    def _variance(self, weights: Floats) -> tuple[float, float]:
+        """The variance of a weighted sum of the means, and its degrees of freedom after Welch and Satterthwaite."""
+        variances = [max(0.0, part.variance(weights)) for part in self.parts]
+        least = float(weights @ self.least @ weights)
+        total = math.fsum(variances)
+        if total < least:
+            return least, self.parts[-1].freedom
+        if total == 0:
+            return 0.0, self.parts[-1].freedom
+        # Shares, not variances: the squares of tiny variances would underflow to 0.
+        spread = math.fsum((v / total) ** 2 / part.freedom for v, part in zip(variances, self.parts, strict=True))
+        return total, 1 / spread
+
+
+def paired_by_seed(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
+    """Two models trained with the same seeds, in the same order; None below three seeds or two rows."""
+    n_seeds = len(own.scores)
+    if n_seeds < MIN_SEEDS or n_rows < 2:
+        return None
+    both = [own.scores, full.scores]
+    matrix = np.array([[covariance_of_means(one, other) for other in both] for one in both])
+    return _crossed(own, full, [_Part(matrix, n_seeds - 1)], n_rows)
+
+
+def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
+    """Two models whose seeds count as different ones; None below two seeds of each or two rows.
+
+    There are more degrees of freedom than in `paired_by_seed`. If the same seed moves both models in the same
+    direction, as it mostly does, margins are a little too wide, never too narrow.
+    """
+    if min(len(own.scores), len(full.scores)) < 2 or n_rows < 2:
+        return None
+    parts = []
+    for place, scored in enumerate((own, full)):
+        matrix = np.zeros((2, 2))
+        matrix[place, place] = covariance_of_means(scored.scores, scored.scores)
+        parts.append(_Part(matrix, len(scored.scores) - 1))
+    return _crossed(own, full, parts, n_rows)
+
+
+def _crossed(own: Scored, full: Scored, seeds: list[_Part], n_rows: int) -> CrossedPair:
+    n_resamples = len(own.resampled)
+    means = np.stack([own.resampled.mean(axis=1), full.resampled.mean(axis=1)])
+    rows = np.cov(means, ddof=1)
+    interaction = np.diag([_interaction(scored) for scored in (own, full)])
+    freedom = 1 / (1 / (n_rows - 1) + 1 / (n_resamples - 1))
+    pair = np.array([mean(own.scores), mean(full.scores)])
+    return CrossedPair(pair, (*seeds, _Part(rows - interaction, freedom)), rows)
+
+
+def _interaction(scored: Scored) -> float:
+    """The variance of the mean that belongs to single seeds on single rows.
+
+    The variance over rows of one seed's score holds the interaction whole, that of the mean of S seeds a share 1/S.
+    """
+    n_seeds = scored.resampled.shape[1]
+    if n_seeds < 2:
+        return 0.0
+    alone = float(scored.resampled.var(axis=0, ddof=1).mean())
+    together = float(scored.resampled.mean(axis=1).var(ddof=1))
+    return (alone - together) / (n_seeds - 1)
