@@ -1,94 +1,144 @@
 """How often the intervals hold what they promise, on simulated curves whose truth is known.
 
-    python -m bench.coverage [--curves 2000] [--runs OUT …] [--json]
+    python -m bench.coverage [--curves 2000] [--seed 1] [--world NAME …] [--json]
 
-A curve has a full model and four depths, three or five seeds, and noise of one kind: Gaussian, skewed, bounded, in two
-heaps, with failed runs, or the residuals of real runs (`--runs`: out folders of finished curves).
+The worlds are in `bench/worlds.py`: one factor at a time from a base world, and bad combinations. Every interval is
+judged on its own target, over runs that did not fail. `nothing given` counts intervals that are null.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
+import functools
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.simulated import NOISES, Draw, Floats, noises, percent, show
+from bench.simulated import percent, show
+from bench.worlds import CHANCE, KEEP, WORLDS, Drawn, Simulator, World
 from frostline import stats
+from frostline.records.depth import FULL, Depth
 
-MEANS = {3: 0.79, 4: 0.725, 5: 0.715, 6: 0.60}
-"""two of them within half a deviation of the bar, which is at 0.72"""
-FULL = 0.80
-KEEP = 0.9
-DEVIATION = 0.012
-"""of a score from seed to seed"""
-SHARED = 0.3
-"""share of a score's variance that a seed has at every depth"""
 N_SEEDS = (3, 5)
-CHANCE = 0.5
-
-
-FAILURES = {"5% of runs failed": 0.05, "20% of runs failed": 0.2}
-"""runs that end at chance"""
+N_RESAMPLES = 400
+ERROR = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     """How often the truth was inside, of all curves."""
 
-    noise: str
+    world: str
     n_seeds: int
     n_curves: int
-    mean: float
     difference: float
+    """of intervals of differences with examples, over all depths"""
     ratio: float
+    above_chance: float
+    null: float
+    """share of these intervals that is not given"""
     depth: float
     """the true operating depth is among the plausible ones"""
     n_plausible: float
     """how many there are, on average"""
+    wrong: float
+    """curves with at least one wrong verdict"""
+    open: float
+    """share of the verdicts that is open"""
+    seeds_alone: float
+    """of intervals of differences over new seeds alone, for comparison"""
+    width: float
+    """of intervals of differences with examples, in accuracy"""
+    width_alone: float
+    """of those of seeds alone"""
 
 
-def simulated(name: str, draw: Draw, n_seeds: int, n_curves: int, failed: float = 0.0) -> Coverage:
+Row = tuple[float, ...]
+
+
+def simulated(world: World, n_seeds: int, n_curves: int, seed: int) -> Coverage:
     """The coverage of every interval over many curves."""
-    rng = np.random.default_rng([1911, n_seeds, *name.encode()])
-    hits: list[tuple[bool, bool, bool, bool, int]] = []
-    truth = {depth: mean + failed * (CHANCE - mean) for depth, mean in MEANS.items()}
-    full_truth = FULL + failed * (CHANCE - FULL)
-    true_depth = stats.operating_depth(truth, stats.bar_of(KEEP, full_truth))
-    for _ in range(n_curves):
-        seeds = draw(rng, n_seeds) * math.sqrt(SHARED)
+    rng = np.random.default_rng([seed, n_seeds, *world.name.encode()])
+    simulator = Simulator(world)
+    rows = np.array([_judged(simulator, n_seeds, rng) for _ in range(n_curves)])
+    kept = rows[~np.isnan(rows[:, 0])]  # a curve with too few runs that did not fail has no intervals
+    found = dict(zip(_COLUMNS, kept.mean(axis=0), strict=True))
+    found["null"] = 1 - (1 - found["null"]) * len(kept) / n_curves
+    return Coverage(world=world.name, n_seeds=n_seeds, n_curves=n_curves, **{n: float(v) for n, v in found.items()})
 
-        def scores(mean: float, seeds: Floats = seeds) -> Floats:
-            noise = (seeds + draw(rng, n_seeds) * math.sqrt(1 - SHARED)) * DEVIATION
-            return np.where(rng.random(n_seeds) < failed, CHANCE, mean + noise)
 
-        full = scores(FULL)
-        by_depth = {depth: scores(mean) for depth, mean in MEANS.items()}
-        own = by_depth[4]
-        plausible = stats.plausible_depths(by_depth, full, keep=KEEP)
-        hits.append(
-            (
-                _holds(stats.t_interval(own), truth[4]),
-                _holds(stats.difference_interval(own, full), truth[4] - full_truth),
-                _holds(stats.ratio_interval(own, full), truth[4] / full_truth),
-                true_depth in plausible,
-                len(plausible),
-            )
-        )
-    mean, difference, ratio, depth, size = (statistics.fmean(column) for column in zip(*hits, strict=True))
-    return Coverage(
-        noise=name,
-        n_seeds=n_seeds,
-        n_curves=n_curves,
-        mean=mean,
-        difference=difference,
-        ratio=ratio,
-        depth=depth,
-        n_plausible=size,
+_COLUMNS = (
+    "difference", "ratio", "above_chance", "null", "depth", "n_plausible", "wrong", "open", "seeds_alone", "width",
+    "width_alone",
+)  # fmt: skip
+
+
+def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> Row:
+    """Whether each promise holds for one curve."""
+    world, drawn = simulator.world, simulator.draw(n_seeds, rng)
+    counts = _counts(world.n_rows)
+    scored = {depth: _scored(drawn, depth, counts) for depth in drawn.correct}
+    full, error = scored[FULL], ERROR / len(world.depths)
+    if len(full.scores) < stats.MIN_SEEDS:
+        return tuple([np.nan] * len(_COLUMNS))
+    hits: list[Row] = []
+    verdicts: dict[int, stats.Verdict] = {}
+    for depth in world.depths:
+        own, target = scored[depth], world.truth[depth]
+        verdicts[depth] = stats.verdict(stats.not_paired(own, full, world.n_rows), keep=KEEP, base=0.0, error=error)
+        both = min(len(own.scores), len(full.scores))
+        pair = stats.paired_by_seed(_first(own, both), _first(full, both), world.n_rows)
+        if pair is not None:
+            hits.append(_intervals(pair, target, world.full, _first(own, both), _first(full, both)))
+    truth = {depth: world.truth[depth] for depth in world.depths}
+    bar = stats.bar_of(KEEP, world.full)
+    plausible = stats.plausible_depths(verdicts)
+    wrong = any(
+        (said == "kept" and truth[d] < bar) or (said == "short" and truth[d] >= bar) for d, said in verdicts.items()
+    )
+    n_open = sum(said == "open" for said in verdicts.values()) / len(verdicts)
+    means = np.mean(hits, axis=0) if hits else np.full(7, np.nan)
+    is_there = stats.operating_depth(truth, bar) in plausible
+    return (*means[:4], is_there, len(plausible), wrong, n_open, *means[4:])
+
+
+def _intervals(
+    pair: stats.CrossedPair, own: float, full: float, own_runs: stats.Scored, full_runs: stats.Scored
+) -> Row:
+    difference, ratio = pair.difference_interval(), pair.ratio_interval()
+    above = pair.ratio_interval(base=CHANCE)
+    alone = stats.difference_interval(own_runs.scores, full_runs.scores) or (np.nan, np.nan)
+    return (
+        _holds(difference, own - full),
+        _holds(ratio, own / full),
+        _holds(above, (own - CHANCE) / (full - CHANCE)),
+        ((ratio is None) + (above is None)) / 2,
+        _holds(alone, own - full),
+        difference[1] - difference[0],
+        alone[1] - alone[0],
+    )
+
+
+def _scored(drawn: Drawn, depth: Depth, counts: NDArray[np.float32]) -> stats.Scored:
+    """The runs that did not fail; all of them if half or more failed."""
+    failed = drawn.has_failed[depth]
+    answers = drawn.correct[depth] if 2 * failed.sum() >= len(failed) else drawn.correct[depth][:, ~failed]
+    return stats.Scored(answers.mean(axis=0).astype(np.float64), (counts @ answers).astype(np.float64) / len(answers))
+
+
+def _first(scored: stats.Scored, number: int) -> stats.Scored:
+    return stats.Scored(scored.scores[:number], scored.resampled[:, :number])
+
+
+@functools.cache
+def _counts(n_rows: int) -> NDArray[np.float32]:
+    """The same resamples for all curves, as in real use."""
+    rng = np.random.default_rng(1911)
+    return np.array(
+        [np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows) for _ in range(N_RESAMPLES)], np.float32
     )
 
 
@@ -98,28 +148,39 @@ def _holds(interval: tuple[float, float] | None, truth: float) -> bool:
 
 
 CELLS: dict[str, Callable[[Coverage], str]] = {
-    "noise": lambda one: one.noise,
+    "world": lambda one: one.world,
     "seeds": lambda one: str(one.n_seeds),
-    "mean": lambda one: percent(one.mean),
     "difference": lambda one: percent(one.difference),
     "ratio": lambda one: percent(one.ratio),
-    "operating depth": lambda one: percent(one.depth),
-    "plausible depths": lambda one: f"{one.n_plausible:.1f}",
+    "above chance": lambda one: percent(one.above_chance),
+    "nothing given": lambda one: percent(one.null),
+    "plausible set": lambda one: percent(one.depth),
+    "its size": lambda one: f"{one.n_plausible:.1f}",
+    "a wrong verdict": lambda one: percent(one.wrong),
+    "open": lambda one: percent(one.open),
+    "seeds alone": lambda one: percent(one.seeds_alone),
+    "widths": lambda one: f"{one.width:.3f}, {one.width_alone:.3f}",
 }
 
 
 def main() -> None:
     """A table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--curves", type=int, default=4000)
-    parser.add_argument("--runs", type=Path, nargs="*", default=[])
+    parser.add_argument("--curves", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--world", nargs="*", help="only these worlds")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = [simulated(name, draw, n, asked.curves) for name, draw in noises(asked.runs).items() for n in N_SEEDS]
-    found += [
-        simulated(name, NOISES["Gaussian"], n, asked.curves, share) for name, share in FAILURES.items() for n in N_SEEDS
-    ]
-    show(found, CELLS, as_json=asked.json)
+    chosen = [world for world in WORLDS if not asked.world or world.name in asked.world]
+    cells = [(world, n) for world in chosen for n in N_SEEDS]
+    with ProcessPoolExecutor(asked.workers) as pool:
+        judged = functools.partial(_cell, n_curves=asked.curves, seed=asked.seed)
+        show(list(pool.map(judged, cells)), CELLS, as_json=asked.json)
+
+
+def _cell(cell: tuple[World, int], n_curves: int, seed: int) -> Coverage:
+    return simulated(*cell, n_curves, seed)
 
 
 if __name__ == "__main__":

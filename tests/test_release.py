@@ -23,14 +23,22 @@ RELEASE = Path(__file__).parent / "data" / "release-0.1"
 SAID: dict[str, Any] = json.loads((RELEASE / "said.json").read_text(encoding="utf-8"))
 KEYS: dict[str, Any] = json.loads((RELEASE / "keys.json").read_text(encoding="utf-8"))
 
-# What a call took, and where it ran. The words of warnings and settings may change; numbers may not.
+# What a call took, and where it ran. The words of warnings and settings may change; numbers may not. Plausible depths
+# changed on purpose: they are now sure for all depths at once, and over new dev examples too (docs/log.md).
 _NOT_NUMBERS = {"cost", "runs", "warnings", "provenance", "seconds", "peak_bytes", "stopped_because", "chapters"}
+_NOT_NUMBERS |= {"plausible"}
+# Fields that came later. Only these may be there without having been there before.
+_LATER = {
+    "difference_ci_dev", "ratio_ci_dev", "ratio_above_chance_ci", "ratio_above_chance_ci_dev", "verdict", "is_better",
+    "verdicts", "established", "confidence",
+}  # fmt: skip
 
 
-def numbers_of(value: Any) -> Any:
-    """A JSON value without what depends on the call, and without prose."""
+def numbers_of(value: Any, *, is_answer: bool = False) -> Any:
+    """A JSON value without what depends on the call, without prose, and without fields that came later."""
     if isinstance(value, dict):
-        return {name: numbers_of(item) for name, item in value.items() if name not in _NOT_NUMBERS}
+        left_out = _NOT_NUMBERS | (set() if is_answer else _LATER)  # an answer always had a confidence
+        return {n: numbers_of(item, is_answer=n == "answer") for n, item in value.items() if n not in left_out}
     return [numbers_of(item) for item in value] if isinstance(value, list) else value
 
 

@@ -214,8 +214,8 @@ def _compare_request(parsed: Parsed) -> CompareRequest:
 
 
 def _find_request(parsed: Parsed) -> FindRequest:
-    numbers = {n: read_number(n, parsed.own[n]) for n in ("confidence", "budget") if n in parsed.own}
-    return FindRequest(request=parsed.request, **numbers)
+    budget = read_number("budget", parsed.own["budget"]) if "budget" in parsed.own else None
+    return FindRequest(request=parsed.request, budget=budget)
 
 
 def _sizes_request(parsed: Parsed) -> SizesRequest:

@@ -375,3 +375,55 @@ def test_whatever_the_scores_the_record_holds_together(curve: Curve) -> None:
             assert {share.n_frozen for share in found.distribution} <= depths
     assert all("\n" not in line for line in curve.warnings)
     assert len(set(curve.warnings)) == len(curve.warnings)
+
+
+FAR = [0.79, 0.80, 0.78, 0.81, 0.80]
+LOW = [0.40, 0.42, 0.38, 0.41, 0.39]
+
+
+def _asked(curve: Curve) -> dict[int, str]:
+    return {one.n_frozen: one.verdict for one in curve.operating_points[0].verdicts}
+
+
+def test_verdicts_say_what_is_sure_on_each_scale() -> None:
+    curve = make_curve(WHOLE, {2: FAR, 4: LOW})
+    asked = curve.operating_points[0]
+    assert _asked(curve) == {2: "kept", 4: "short"}
+    assert [point.verdict for point in curve.points] == ["kept", "short"]
+    assert curve.full.verdict is None
+    assert asked.established is not None
+    assert (asked.established.n_frozen, asked.established.trained_layers) == (2, 2)
+    assert asked.plausible == (2,)
+    assert not any(point.is_better for point in curve.points)
+
+
+def test_a_depth_that_is_surely_better_than_the_full_model_is_called_so() -> None:
+    better = make_curve(WHOLE, {2: [0.97, 0.98, 0.97, 0.98, 0.97]}).points[0]
+    assert (better.verdict, better.is_better) == ("kept", True)
+
+
+def test_with_examples_intervals_are_wider_than_over_seeds_alone() -> None:
+    point = make_curve(WHOLE, {2: HALF}).points[0]
+    for name in ("difference", "ratio", "ratio_above_chance"):
+        alone, both = getattr(point, f"{name}_ci"), getattr(point, f"{name}_ci_dev")
+        assert both[0] <= alone[0] + 1e-9
+        assert both[1] >= alone[1] - 1e-9
+        assert both[1] - both[0] > 1.01 * (alone[1] - alone[0])
+
+
+def test_verdicts_are_about_runs_that_did_not_fail() -> None:
+    one_failed = make_curve(WHOLE, {2: [*FAR[:4], 0.45]})
+    assert _asked(one_failed) == {2: "kept"}
+    most_failed = make_curve(WHOLE, {2: [*FAR[:2], 0.45, 0.45, 0.44]})
+    assert _asked(most_failed)[2] != "kept", "half of its runs or more failed: judged over all of them"
+
+
+def test_nothing_is_sure_if_half_of_the_full_runs_failed() -> None:
+    curve = make_curve([0.80, 0.81, 0.45, 0.44, 0.46], {2: FAR})
+    assert set(_asked(curve).values()) <= {"open"}
+
+
+def test_more_depths_leave_more_open() -> None:
+    near = [0.742, 0.762, 0.752, 0.762, 0.742]
+    assert _asked(make_curve(WHOLE, {2: near})) == {2: "kept"}
+    assert set(_asked(make_curve(WHOLE, dict.fromkeys(range(4), near))).values()) == {"open"}

@@ -9,6 +9,8 @@ from frostline.analysis import (
     Curve,
     CurveCost,
     DepthShare,
+    DepthVerdict,
+    Established,
     Interval,
     OperatingPoint,
     OtherMetric,
@@ -18,6 +20,7 @@ from frostline.analysis import (
 )
 from frostline.records.depth import FULL, Depth
 from frostline.records.specs import SCALES, Scale
+from frostline.report import numbers
 
 DEMO_SCORES: dict[Depth, tuple[float, ...]] = {
     FULL: (0.769, 0.788, 0.781, 0.776, 0.792),
@@ -35,6 +38,13 @@ def around(values: Sequence[float], *, half_width: float = 2.0) -> Interval | No
         return None
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     return mean - half_width * spread, mean + half_width * spread
+
+
+def _shares(interval: Interval | None, share: float | None, full: float | None, base: float) -> Interval | None:
+    """An interval of scores as one of shares of the full score above a base."""
+    if interval is None or share is None or full is None:
+        return None
+    return (interval[0] - base) / (full - base), (interval[1] - base) / (full - base)
 
 
 def point(
@@ -66,6 +76,12 @@ def point(
         ratio=ratio,
         ratio_ci=(ci[0] / full_mean, ci[1] / full_mean) if ci and ratio is not None and full_mean else None,
         ratio_above_chance=above,
+        difference_ci_dev=around(gaps, half_width=3.0),
+        ratio_ci_dev=_shares(around(scores, half_width=3.0), ratio, full_mean, 0.0),
+        ratio_above_chance_ci=_shares(ci, above, full_mean, chance),
+        ratio_above_chance_ci_dev=_shares(around(scores, half_width=3.0), above, full_mean, chance),
+        verdict=None if n_frozen is FULL or ratio is None else "kept" if ratio > 0.95 else "open",
+        is_better=None if n_frozen is FULL or ratio is None else ratio > 1.02,
         learning_rate=5e-5,
         trained_parameters=22_713_986 if n_frozen is FULL else PARAMETERS.get(n_frozen, 1_000_000 + n_frozen),
         seconds=(52.4 if n_frozen is FULL else 3.2 * (n_layers - n_frozen) + 0.31) if scores else None,
@@ -95,6 +111,10 @@ def operating_point(
         distribution=shares,
         plausible=(FULL, 3, 4),
         is_monotone=True,
+        verdicts=tuple(DepthVerdict(n_frozen=3, verdict="kept") for p in points if p.n_frozen == 3),
+        established=Established(
+            n_frozen=best.n_frozen if best else FULL, trained_layers=best.trained_layers if best else n_layers
+        ),
     )
 
 
@@ -133,3 +153,9 @@ def make_curve(
         runs=RunCounts(done=20, reused=5, crashed=0),
         warnings=(),
     )
+
+
+def verdict_cell(point: Point) -> str:
+    """How tables show a verdict."""
+    better = ", better" if point.is_better else ""
+    return f"{point.verdict}{better}" if point.verdict else numbers.DASH

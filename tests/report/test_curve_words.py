@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frostline.analysis import Curve, DepthShare
+from frostline.analysis import Curve, DepthShare, Established
 from frostline.records.depth import FULL
 from frostline.report.wording import curve_words
 
@@ -13,12 +13,38 @@ def first_scale(curve: Curve, scale: str) -> Curve:
     return curve.replace(operating_points=tuple(p for p in curve.operating_points if p.scale == scale))
 
 
-def test_the_answer_says_what_is_kept_and_what_is_saved() -> None:
+def test_the_answer_says_what_is_kept_what_is_saved_and_what_is_sure() -> None:
     assert curve_words.answer(make_curve()) == (
-        "Training the last 2 of 6 layers keeps 95.9% [93.6, 98.3] of the full score"
+        "Training the last 2 of 6 layers keeps 95.9% [92.4, 99.4] of the full score"
         " (accuracy 0.749 against 0.781, chance 0.500) with 16% of the parameters, 13% of the time and"
-        " 41% of the memory."
+        " 41% of the memory. Sure at 95% confidence: training the last 2 of 6 layers keeps 90% of the full score;"
+        " training the last 3 of 6 layers keeps 90% of the full score above chance."
     )
+
+
+def test_an_estimate_that_is_not_sure_is_called_an_estimate() -> None:
+    curve = make_curve()
+    unsure = curve.operating_points[0].replace(established=Established(n_frozen=3, trained_layers=3))
+    said = curve_words.answer(curve.replace(operating_points=(unsure,)))
+    assert said.startswith("Best estimate: training the last 2 of 6 layers keeps 95.9%")
+    assert said.endswith("Sure at 95% confidence: training the last 3 of 6 layers keeps 90% of the full score.")
+
+
+def test_where_nothing_is_sure_the_answer_says_so() -> None:
+    curve = make_curve()
+    none = curve.operating_points[0].replace(established=Established(n_frozen=FULL, trained_layers=6))
+    said = curve_words.answer(curve.replace(operating_points=(none,)))
+    assert said.startswith("Best estimate: ")
+    assert said.endswith("Sure at 95% confidence: no depth is sure to keep 90% of the full score.")
+
+
+def test_older_results_have_no_verdicts_and_the_interval_over_seeds() -> None:
+    curve = make_curve()
+    points = tuple(point.replace(ratio_ci_dev=None) for point in curve.points)
+    asked = curve.operating_points[0].replace(established=None)
+    said = curve_words.answer(curve.replace(points=points, operating_points=(asked,)))
+    assert said.startswith("Training the last 2 of 6 layers keeps 95.9% [93.6, 98.3] of the full score")
+    assert "Sure" not in said
 
 
 def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
@@ -29,9 +55,11 @@ def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
     assert "0.766 against 0.781" in curve_words.answer(moved)
 
 
-def test_above_chance_is_another_scale_with_no_interval() -> None:
+def test_above_chance_is_another_scale() -> None:
     said = curve_words.answer(first_scale(make_curve(), "ratio_above_chance"))
-    assert said.startswith("Training the last 3 of 6 layers keeps 94.7% of the full score above chance (accuracy")
+    assert said.startswith(
+        "Training the last 3 of 6 layers keeps 94.7% [86.7, 102.7] of the full score above chance (accuracy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +115,7 @@ def test_no_full_run_and_nothing_to_compare() -> None:
 def test_unknown_times_are_left_out() -> None:
     curve = make_curve()
     timeless = curve.replace(full=curve.full.replace(seconds=None, peak_bytes=None))
-    assert curve_words.answer(timeless).endswith("with 16% of the parameters.")
+    assert curve_words.answer(timeless).partition(" Sure")[0].endswith("with 16% of the parameters.")
 
 
 def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:

@@ -14,7 +14,7 @@ from frostline.report import numbers
 from frostline.report.formats.markdown import escape, markdown
 
 from .chapters import alone
-from .curves import make_curve
+from .curves import make_curve, verdict_cell
 
 PAGE = MarkdownIt("commonmark").enable("table")
 
@@ -34,10 +34,11 @@ def cells(point: Point) -> list[str]:
         numbers.score_interval(point.ci),
         numbers.score_interval(point.ci_dev),
         numbers.difference(point.difference),
-        numbers.difference_interval(point.difference_ci),
+        numbers.difference_interval(point.difference_ci_dev),
         numbers.share(point.ratio),
-        numbers.share_interval(point.ratio_ci),
+        numbers.share_interval(point.ratio_ci_dev),
         numbers.share(point.ratio_above_chance),
+        verdict_cell(point),
         numbers.count(point.trained_parameters),
         numbers.seconds(point.seconds),
         str(len(point.seeds)),
@@ -81,8 +82,8 @@ def test_the_page_has_everything() -> None:
         "## Warnings",
         "## How it was run",
     ]
-    assert "keeps 95.9% [93.6, 98.3] of the full score" in page
-    assert rendered_table(page, 1)[1] == ["90%", "the full score", "4", "2", "full, 3–4", "4: 88%, 3: 12%"]
+    assert "keeps 95.9% [92.4, 99.4] of the full score" in page
+    assert rendered_table(page, 1)[1] == ["90%", "the full score", "4", "2", "4", "full, 3–4", "4: 88%, 3: 12%"]
     assert rendered_table(page, 2)[1:] == [["1e-5", "0.741"], ["5e-5", "0.784"]]
     assert "- mind the gap\n" in page
     assert "- time: 3 min 12 s for this call\n" in page

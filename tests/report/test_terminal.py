@@ -17,7 +17,7 @@ from frostline.report.charts.text import chart_lines
 from frostline.report.terminal import print_chapters, print_layers, print_tasks
 
 from .chapters import alone
-from .curves import make_curve
+from .curves import make_curve, verdict_cell
 
 SCORES = st.lists(st.floats(-1, 1), max_size=5)
 WILD_CURVES = st.builds(
@@ -62,10 +62,10 @@ def against_cells(point: Point) -> list[str]:
     return [
         "full" if point.n_frozen is FULL else str(point.n_frozen),
         numbers.difference(point.difference),
-        numbers.difference_interval(point.difference_ci),
         numbers.share(point.ratio),
-        numbers.share_interval(point.ratio_ci),
+        numbers.share_interval(point.ratio_ci_dev),
         numbers.share(point.ratio_above_chance),
+        verdict_cell(point),
         str(len(point.seeds)),
         str(point.n_failed),
     ]
@@ -140,13 +140,13 @@ def test_the_answer_comes_first_and_the_warnings_are_all_there() -> None:
 def test_operating_points_with_their_distribution() -> None:
     rows = table(shown(make_curve(keeps=(0.9, 0.975)), 100), "Operating points")
     assert rows == [
-        ["90%", "the full score", "4", "2", "full, 3–4", "4: 88%, 3: 12%"],
-        ["90%", "the full score above chance", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
-        ["97.5%", "the full score", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
-        ["97.5%", "the full score above chance", "full", "6", "full, 3–4", "full: 88%, 3: 12%"],
+        ["90%", "the full score", "4", "2", "4", "full, 3–4", "4: 88%, 3: 12%"],
+        ["90%", "the full score above chance", "3", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
+        ["97.5%", "the full score", "3", "3", "3", "full, 3–4", "3: 88%, 3: 12%"],
+        ["97.5%", "the full score above chance", "full", "6", "full", "full, 3–4", "full: 88%, 3: 12%"],
     ]
     null = make_curve({FULL: (-0.1, -0.1), 3: (0.1, 0.1)}, chance=0.0)
-    assert table(shown(null, 100), "Operating points")[0] == ["90%", "the full score", "–", "–", "–", "–"]
+    assert table(shown(null, 100), "Operating points")[0] == ["90%", "the full score", "–", "–", "–", "–", "–"]
 
 
 def test_names_of_any_kind() -> None:

@@ -14,6 +14,8 @@ from frostline.analysis.curve_records import (
     Curve,
     CurveCost,
     DepthShare,
+    DepthVerdict,
+    Established,
     Finding,
     Interval,
     OperatingPoint,
@@ -24,8 +26,9 @@ from frostline.analysis.curve_records import (
     TriedRate,
 )
 from frostline.analysis.curves import build_curve
-from frostline.analysis.points import Replicates, dev_variance, row_variance
+from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
+from frostline.analysis.resampling import dev_variance, row_variance
 from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
@@ -36,7 +39,9 @@ __all__ = [
     "Curve",
     "CurveCost",
     "DepthShare",
+    "DepthVerdict",
     "Equal",
+    "Established",
     "Finding",
     "Interval",
     "Mark",

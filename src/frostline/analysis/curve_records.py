@@ -11,8 +11,9 @@ from typing import Literal
 
 from frostline.errors import UsageError, check_choice
 from frostline.records.depth import FULL, Depth
-from frostline.records.serial import Record
+from frostline.records.serial import Record, added_later
 from frostline.records.specs import SCALES, Protocol, Scale
+from frostline.stats import Verdict
 
 Interval = tuple[float, ...]
 """(low, high)"""
@@ -64,6 +65,14 @@ class Replicated(Record):
     """95% interval of the ratio, paired by seed (Fieller); None below three pairs or if it is unbounded"""
     ratio_above_chance: float | None
     """(mean − chance) / (full mean − chance); None if the full mean is not above chance"""
+    difference_ci_dev: Interval | None = added_later(None)
+    """95% interval of the difference: new seeds and new dev examples; None below three pairs"""
+    ratio_ci_dev: Interval | None = added_later(None)
+    """95% interval of the ratio: new seeds and new dev examples; None below three pairs or if it is unbounded"""
+    ratio_above_chance_ci: Interval | None = added_later(None)
+    """95% interval of the ratio above chance, paired by seed (Fieller)"""
+    ratio_above_chance_ci_dev: Interval | None = added_later(None)
+    """95% interval of the ratio above chance: new seeds and new dev examples"""
     learning_rate: float | None
     """learning rate; None: fitted in closed form, without one"""
     trained_parameters: int | None
@@ -86,6 +95,10 @@ class Point(Replicated):
 
     n_frozen: Depth
     """layers frozen from the bottom, embeddings included; FULL: nothing is frozen"""
+    verdict: Verdict | None = added_later(None)
+    """`kept`: it surely keeps the first share, on the scale asked; `short`: surely not; `open`: neither is sure"""
+    is_better: bool | None = added_later(None)
+    """whether it is surely better than the full model"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +109,26 @@ class DepthShare(Record):
     """the depth; FULL: no depth keeps the share"""
     share: float
     """share of the resampled curves"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthVerdict(Record):
+    """Whether one depth keeps a share."""
+
+    n_frozen: int
+    """the depth"""
+    verdict: Verdict
+    """kept or short, if that is sure for all depths at once; else open"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Established(Record):
+    """The deepest depth that surely keeps a share."""
+
+    n_frozen: Depth
+    """the depth; FULL: none does"""
+    trained_layers: int
+    """layers left to train"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +146,13 @@ class OperatingPoint(Record):
     distribution: tuple[DepthShare, ...]
     """where it falls when the seeds are resampled; shares sum to 1"""
     plausible: tuple[Depth, ...]
-    """depths that are not ruled out (95%), FULL first; empty below three seeds"""
+    """depths that are not ruled out at the confidence asked, FULL first; empty below two seeds of the full model"""
     is_monotone: bool
     """no shallower cut falls short of the share"""
+    verdicts: tuple[DepthVerdict, ...] = added_later(())
+    """one for each depth, ascending; all of them are right at once with the confidence asked"""
+    established: Established | None = added_later(None)
+    """the deepest depth that surely keeps the share; None if the scale is undefined"""
 
     @classmethod
     def undefined(cls, keep: float, scale: Scale) -> OperatingPoint:
@@ -223,6 +260,8 @@ class Curve(Record):
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
     """what the reader should know about data, model and statistics"""
+    confidence: float = added_later(0.95)
+    """how sure verdicts, established depths and plausible depths are"""
 
     @property
     def search(self) -> Finding | None:

@@ -11,17 +11,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.curve_records import Curve, CurveCost, DepthShare, OperatingPoint, Point, RunCounts, TriedRate
+from frostline.analysis.curve_records import (
+    Curve,
+    CurveCost,
+    DepthShare,
+    DepthVerdict,
+    Established,
+    OperatingPoint,
+    Point,
+    RunCounts,
+    TriedRate,
+)
 from frostline.analysis.points import (
-    RESAMPLING_SEED,
     Frame,
     Replicates,
     depth_of,
-    dev_variance,
     make_frame,
     replicated,
     trained_above,
 )
+from frostline.analysis.resampling import RESAMPLING_SEED, dev_variance
+from frostline.analysis.verdicts import Judge
 from frostline.analysis.warnings import DevMargin, curve_warnings, means_by_depth
 from frostline.errors import FrostlineError
 from frostline.records.depth import FULL, Depth, depth_words
@@ -45,9 +55,10 @@ def build_curve(
     _check_depths(groups)
     frame = make_frame(request.protocol, {_called(depth): group for depth, group in groups.items()}, full)
     full_point = _point(FULL, full, frame)
-    points = tuple(_point(depth, depths[depth], frame) for depth in sorted(depths))
+    judge = Judge.of(depths, frame, request.confidence)
     scales = sorted(SCALES, key=lambda scale: scale != request.scale)
-    found = tuple(_operating_point(keep, scale, points, frame) for keep in request.keep for scale in scales)
+    points = _with_verdicts([_point(depth, depths[depth], frame) for depth in sorted(depths)], request, judge, frame)
+    found = tuple(_operating_point(keep, scale, points, judge, frame) for keep in request.keep for scale in scales)
     curve = Curve(
         model=request.model,
         task=request.task.name,
@@ -64,6 +75,7 @@ def build_curve(
         cost=cost,
         runs=runs,
         warnings=(),
+        confidence=request.confidence,
     )
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
     from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
@@ -73,6 +85,19 @@ def build_curve(
 
 def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:
     return Point(**vars(replicated(depth, group, frame)))
+
+
+def _with_verdicts(points: Sequence[Point], request: StudyRequest, judge: Judge, frame: Frame) -> tuple[Point, ...]:
+    """The points with their verdicts for the first share, on the scale asked."""
+    base = frame.base(request.scale)
+    if not request.keep or frame.full_mean is None or not stats.is_above(frame.full_mean, base):
+        return tuple(points)
+    verdicts = judge.verdicts(request.keep[0], base)
+    return tuple(
+        point.replace(verdict=verdicts[depth], is_better=judge.is_better(depth))
+        for point in points
+        if (depth := point.n_frozen) is not FULL
+    )
 
 
 def _called(depth: Depth) -> str:
@@ -100,20 +125,24 @@ def _dev_margin(results: Sequence[RunResult]) -> DevMargin | None:
     return DevMargin(n_rows=n_rows, margin=max(resampled, 3 / n_rows))
 
 
-def _operating_point(keep: float, scale: Scale, points: Sequence[Point], frame: Frame) -> OperatingPoint:
+def _operating_point(keep: float, scale: Scale, points: Sequence[Point], judge: Judge, frame: Frame) -> OperatingPoint:
     base = frame.base(scale)
     if frame.full_mean is None or not stats.is_above(frame.full_mean, base):
         return OperatingPoint.undefined(keep, scale)
     bar, means = stats.bar_of(keep, frame.full_mean, base), means_by_depth(points)
     n_frozen = stats.operating_depth(means, bar)
+    verdicts = judge.verdicts(keep, base)
+    established = stats.established_depth(verdicts)
     return OperatingPoint(
         keep=keep,
         scale=scale,
         n_frozen=n_frozen,
         trained_layers=trained_above(n_frozen, frame.n_layers),
         distribution=_distribution(keep, base, points, frame),
-        plausible=_plausible(keep, base, points, frame),
+        plausible=stats.plausible_depths(verdicts) if judge.knows_something else (),
         is_monotone=stats.is_monotone(means, bar),
+        verdicts=tuple(DepthVerdict(n_frozen=depth, verdict=said) for depth, said in verdicts.items()),
+        established=Established(n_frozen=established, trained_layers=trained_above(established, frame.n_layers)),
     )
 
 
@@ -125,11 +154,6 @@ def _distribution(keep: float, base: float, points: Sequence[Point], frame: Fram
     rng = np.random.default_rng(RESAMPLING_SEED)
     shares = stats.depth_distribution(scores, full, keep=keep, base=base, rng=rng)
     return tuple(DepthShare(n_frozen=depth, share=share) for depth, share in shares.items())
-
-
-def _plausible(keep: float, base: float, points: Sequence[Point], frame: Frame) -> tuple[Depth, ...]:
-    scores, full = _on_common_seeds(points, frame)
-    return stats.plausible_depths(scores, full, keep=keep, base=base)
 
 
 def _on_common_seeds(points: Sequence[Point], frame: Frame) -> tuple[dict[int, stats.Floats], stats.Floats]:

@@ -7,26 +7,18 @@ stored.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frostline import stats
 from frostline.analysis.curve_records import Interval, OtherMetric, Replicated
+from frostline.analysis.resampling import dev_scores
 from frostline.errors import FrostlineError
-from frostline.kinds import Kind, kind_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol, RunSpec, Scale
-
-_MOST_ROWS_AT_ONCE = 20_000
-"""up to this many dev rows, all resamples are held in memory at once"""
-RESAMPLING_SEED = 1911_03090
-"""Seed of every resampling, so that the same runs give the same record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +35,20 @@ class Replicates:
         by_key = {result.key: result for result in self.results}
         return tuple(by_key[spec.key] for spec in self.specs if spec.key in by_key)
 
+    @functools.cached_property
+    def resampled(self) -> dict[int, stats.Floats]:
+        """The scores on resampled dev rows by seed, (resamples,) each; empty below two runs."""
+        results = self.finished()
+        if len(results) < 2:
+            return {}
+        return {result.spec.seed: scores for result, scores in zip(results, dev_scores(results), strict=True)}
+
+    def scored(self, seeds: Sequence[int]) -> stats.Scored:
+        """The scores of some of the seeds."""
+        by_seed = {result.spec.seed: result.score for result in self.finished()}
+        resampled = np.stack([self.resampled[seed] for seed in seeds], axis=1)
+        return stats.Scored(np.array([by_seed[seed] for seed in seeds]), resampled)
+
     def missing_seeds(self) -> tuple[int, ...]:
         """The seeds whose runs did not finish."""
         there = {result.key for result in self.results}
@@ -56,8 +62,16 @@ class Frame:
     metric: str
     chance: float
     n_layers: int
-    full: Mapping[int, float]
-    """scores of the full model by seed"""
+    n_rows: int
+    """number of dev rows"""
+    full_runs: Replicates | None
+    """the full model, if it was run"""
+
+    @functools.cached_property
+    def full(self) -> Mapping[int, float]:
+        """Scores of the full model by seed."""
+        runs = () if self.full_runs is None else self.full_runs.finished()
+        return {result.spec.seed: result.score for result in runs}
 
     @property
     def full_mean(self) -> float | None:
@@ -81,8 +95,8 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
     metric = results[0].spec.task.metric
     if metric is None:
         raise FrostlineError("the runs do not say what their metric is; their task is not resolved")
-    scores = {} if full is None else {result.spec.seed: result.score for result in full.finished()}
-    return Frame(metric=metric, chance=results[0].chance, n_layers=results[0].n_layers, full=scores)
+    first = results[0]
+    return Frame(metric=metric, chance=first.chance, n_layers=first.n_layers, n_rows=first.n_dev, full_runs=full)
 
 
 def _check_alike(what: str, group: Replicates) -> None:
@@ -132,15 +146,17 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
     succeeded = [score for score in scores if stats.is_above(score, frame.chance)]
     mean = _mean(scores)
     pairs = [(result.score, frame.full[result.spec.seed]) for result in results if result.spec.seed in frame.full]
-    own, others = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    own, others = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
     ratio = _share(mean, frame.full_mean, frame.base("ratio"))
+    above_chance = _share(mean, frame.full_mean, frame.base("ratio_above_chance"))
+    pair = _pair(group, frame)
     return Replicated(
         n_frozen=n_frozen,
         trained_layers=trained_above(FULL if n_frozen is None else n_frozen, frame.n_layers),
         mean=mean,
         std=stats.std(scores),
         ci=stats.t_interval(scores),
-        ci_dev=_dev_interval(results),
+        ci_dev=_dev_interval(group, scores, frame.n_rows),
         seeds=tuple(result.spec.seed for result in results),
         scores=tuple(scores),
         train_scores=tuple(result.train_score for result in results),
@@ -148,9 +164,15 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         other_metrics=_other_metrics(frame.metric, results),
         difference=_mean([score - other for score, other in pairs]),
         difference_ci=stats.difference_interval(own, others),
+        difference_ci_dev=None if pair is None else pair.difference_interval(),
         ratio=ratio,
         ratio_ci=None if ratio is None else _ratio_interval(own, others),
-        ratio_above_chance=_share(mean, frame.full_mean, frame.base("ratio_above_chance")),
+        ratio_ci_dev=None if pair is None else pair.ratio_interval(),
+        ratio_above_chance=above_chance,
+        ratio_above_chance_ci=None if above_chance is None else _ratio_interval(own, others, frame.chance),
+        ratio_above_chance_ci_dev=None
+        if above_chance is None or pair is None
+        else pair.ratio_interval(base=frame.chance),
         learning_rate=group.specs[0].learning_rate or None,
         trained_parameters=results[0].cost.trained_parameters if results else None,
         seconds=_mean([result.cost.seconds for result in results]),
@@ -176,9 +198,20 @@ def _share(mean: float | None, full_mean: float | None, base: float) -> float | 
     return (mean - base) / (full_mean - base)
 
 
-def _ratio_interval(own: Sequence[float], others: Sequence[float]) -> Interval | None:
-    # If runs crashed, there are fewer pairs than runs, and the mean of the paired full runs may not be above 0.
-    return stats.ratio_interval(own, others) if others and stats.is_above(stats.mean(others), 0.0) else None
+def _ratio_interval(own: stats.Floats, others: stats.Floats, base: float = 0.0) -> Interval | None:
+    # If runs crashed, there are fewer pairs than runs, and the mean of the paired full runs may not be above the base.
+    is_above = len(others) and stats.is_above(stats.mean(others), base)
+    return stats.ratio_interval(own - base, others - base) if is_above else None
+
+
+def _pair(group: Replicates, frame: Frame) -> stats.CrossedPair | None:
+    """The means of these runs and of the full model over the seeds that both have; None below three."""
+    if frame.full_runs is None:
+        return None
+    seeds = [seed for seed in group.resampled if seed in frame.full_runs.resampled]
+    if len(seeds) < stats.MIN_SEEDS:
+        return None
+    return stats.paired_by_seed(group.scored(seeds), frame.full_runs.scored(seeds), frame.n_rows)
 
 
 def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
@@ -187,53 +220,8 @@ def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, Other
     return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
 
 
-def _dev_interval(results: Sequence[RunResult]) -> Interval | None:
-    if len(results) < stats.MIN_SEEDS:
+def _dev_interval(group: Replicates, scores: Sequence[float], n_rows: int) -> Interval | None:
+    if len(scores) < stats.MIN_SEEDS:
         return None
-    variance, n_rows = dev_variance(results), results[0].n_dev
-    return stats.crossed_interval([result.score for result in results], variance, n_rows)
-
-
-def dev_variance(results: Sequence[RunResult]) -> float:
-    """The variance of the results' mean score over resampled dev rows."""
-    task = results[0].spec.task
-    outputs = [result.predictions.outputs.array() for result in results]
-    return row_variance(kind_of(task), task.metric or "", results[0].predictions.labels.array(), outputs)
-
-
-def row_variance(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
-    """The variance, over resampled rows, of the mean score of several models' outputs.
-
-    Whole units of the kind are resampled (`Kind.units`). Where every row is a unit, these are the rows.
-    """
-    metric, units = kind.metric(metric_name), kind.units(labels)
-    answers = [kind.answers(metric_name, labels, one) for one in outputs]
-    n_units = int(units[-1]) + 1
-    is_row_unit = n_units == len(labels)
-    if is_row_unit and metric.of_tables is not None and n_units <= _MOST_ROWS_AT_ONCE:
-        return _row_variance_of_classes(metric.of_tables, labels, answers)
-    members = [] if is_row_unit else np.split(np.arange(len(labels)), np.flatnonzero(np.diff(units)) + 1)
-
-    def mean_score(drawn: stats.Rows) -> float:
-        rows = drawn if is_row_unit else np.concatenate([members[unit] for unit in drawn])
-        true = labels[rows]
-        return math.fsum(metric.of(true, answer[rows]) for answer in answers) / len(answers)
-
-    return stats.row_variance(mean_score, n_units, np.random.default_rng(RESAMPLING_SEED))
-
-
-def _row_variance_of_classes(
-    of_tables: Callable[[NDArray[Any]], NDArray[Any]], labels: NDArray[Any], answers: Sequence[NDArray[Any]]
-) -> float:
-    """The same for all resamples at once: each resample is a confusion matrix."""
-    n_classes = int(max(labels.max(), *(answer.max() for answer in answers))) + 1
-    counts = _resampled_counts(len(labels))
-    cells = np.eye(n_classes**2, dtype=np.float32)
-    tables = [(counts @ cells[n_classes * labels.astype(np.int64) + answer]).astype(np.float64) for answer in answers]
-    scores = [of_tables(table.reshape(-1, n_classes, n_classes)) for table in tables]
-    return float(np.var(np.mean(scores, axis=0), ddof=1))
-
-
-@functools.lru_cache(maxsize=2)
-def _resampled_counts(n_rows: int) -> NDArray[np.float32]:
-    return stats.resampled_counts(n_rows, np.random.default_rng(RESAMPLING_SEED))
+    variance = float(np.var(np.array(list(group.resampled.values())).mean(axis=0), ddof=1))
+    return stats.crossed_interval(scores, variance, n_rows)

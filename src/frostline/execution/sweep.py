@@ -1,6 +1,7 @@
 """Does the runs a study wants: finds them in the store, or has an executor do them, and stores what comes back.
 
-Knows nothing about studies. Three things are subtle:
+Knows nothing about studies. A run that crashed or was cut off is not in the store, so the next command that wants it
+does it again; within one command it is not tried twice. Three things are subtle:
 
 **Early starts.** While the last runs of one step are under way, workers would be idle. The caller may name runs that
 it will probably want next (`likely`), and these start early. Their outcomes are held back until the next call of `do`:

@@ -55,6 +55,8 @@ class StudyRequest(Record):
     """threads per run; they are part of what makes a run's numbers"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to train"""
+    confidence: float = added_later(0.95)
+    """how sure verdicts and answers must be"""
     warmup_share: float = added_later(0.1)
     """share of the steps over which the learning rate rises; after that it falls linearly to 0"""
     weight_decay: float = added_later(0.0)

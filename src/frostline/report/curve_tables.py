@@ -26,12 +26,15 @@ _COSTS: dict[str, Cell] = {
     "trained parameters": lambda point: numbers.count(point.trained_parameters),
     "seconds": lambda point: numbers.seconds(point.seconds),
 }
-_AGAINST: dict[str, Cell] = {
+_DIFFERENCE: dict[str, Cell] = {
     "minus full": lambda point: numbers.difference(point.difference),
-    "interval of it": lambda point: numbers.difference_interval(point.difference_ci),
+    "interval of it": lambda point: numbers.difference_interval(point.difference_ci_dev),
+}
+_SHARES: dict[str, Cell] = {
     "share of full": lambda point: numbers.share(point.ratio),
-    "interval of share": lambda point: numbers.share_interval(point.ratio_ci),
+    "interval of share": lambda point: numbers.share_interval(point.ratio_ci_dev),
     "above chance": lambda point: numbers.share(point.ratio_above_chance),
+    "verdict": lambda point: _verdict(point),
 }
 _SEEDS: dict[str, Cell] = {
     "seeds": lambda point: str(len(point.seeds)),
@@ -49,22 +52,24 @@ def score_table(curve: Curve) -> Table:
 
 
 def against_table(curve: Curve) -> Table:
-    """Each depth compared with the full model."""
-    return _point_table(curve, "Against the full model", _FROZEN | _AGAINST | _SEEDS)
+    """Each depth compared with the full model; without the interval of the difference, which is too wide for it."""
+    minus_full = {"minus full": _DIFFERENCE["minus full"]}
+    return _point_table(curve, "Against the full model", _FROZEN | minus_full | _SHARES | _SEEDS)
 
 
 def wide_table(curve: Curve) -> Table:
     """Everything in one table, with the scores of all seeds."""
-    cells = _FROZEN | _SCORES | _AGAINST | _COSTS | _SEEDS | _BY_SEED
+    cells = _FROZEN | _SCORES | _DIFFERENCE | _SHARES | _COSTS | _SEEDS | _BY_SEED
     return _point_table(curve, f"Score ({numbers.one_line(curve.metric, 40)})", cells)
 
 
 def operating_table(curve: Curve) -> Table:
     """The operating points and where they fall when the seeds are resampled."""
     words = ("of", "frozen, when seeds are resampled")
+    plausible = f"{numbers.rough_share(curve.confidence)} set"
     return Table(
         title="Operating points: fewest trained layers, of those tried, that keep a share",
-        headers=("keep", words[0], "frozen", "trained layers", "95% set", words[1]),
+        headers=("keep", words[0], "frozen", "trained layers", "sure", plausible, words[1]),
         rows=tuple(_operating_row(asked) for asked in curve.operating_points),
         left=words,
     )
@@ -140,6 +145,11 @@ def learning_table(learning: Sequence[tuple[Curve, Learning]]) -> Table:
     return Table(title="Mean dev score after each epoch", headers=heads, rows=tuple(rows), left=NAMES)
 
 
+def _verdict(point: Point) -> str:
+    better = ", better" if point.is_better else ""
+    return numbers.DASH if point.verdict is None else f"{point.verdict}{better}"
+
+
 def _summary(curve: Curve) -> Iterable[str]:
     asked = curve_words.headline(curve)
     point = None if asked is None else curve_words.point_at(curve, asked.n_frozen)
@@ -153,7 +163,7 @@ def _summary(curve: Curve) -> Iterable[str]:
         str(asked.trained_layers) if asked is not None and is_known else numbers.DASH,
         numbers.DASH if point is None else numbers.score(point.mean),
         numbers.DASH if point is None else numbers.share(curve_words.kept(point, scale)),
-        numbers.DASH if point is None or scale != "ratio" else numbers.share_interval(point.ratio_ci),
+        numbers.DASH if point is None else numbers.share_interval(curve_words.share_interval(point, scale)),
         *_parts(curve, point),
     )
 
@@ -223,7 +233,8 @@ def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:
     trained = numbers.DASH if asked.trained_layers is None else str(asked.trained_layers)
     scale = curve_words.SCALE_WORDS[asked.scale]
     shares = curve_words.distribution(asked.distribution)
-    return numbers.keep_share(asked.keep), scale, frozen, trained, curve_words.depths(asked.plausible), shares
+    sure = numbers.DASH if asked.established is None else curve_words.depth(asked.established.n_frozen)
+    return numbers.keep_share(asked.keep), scale, frozen, trained, sure, curve_words.depths(asked.plausible), shares
 
 
 def _point_table(curve: Curve, title: str, cells: dict[str, Cell]) -> Table:

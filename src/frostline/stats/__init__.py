@@ -1,6 +1,7 @@
 """Statistics on plain arrays: numbers in, numbers out. Random functions take their generator as an argument."""
 
 from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std, sum_of_squares
+from frostline.stats.crossed import CrossedPair, Scored, not_paired, paired_by_seed
 from frostline.stats.intervals import (
     MIN_SEEDS,
     crossed_interval,
@@ -17,26 +18,33 @@ from frostline.stats.operating_points import (
     depth_distribution,
     is_monotone,
     operating_depth,
-    plausible_depths,
     short_depths,
 )
+from frostline.stats.verdicts import Verdict, established_depth, is_better, plausible_depths, verdict
 
 __all__ = [
     "MIN_SEEDS",
     "ROUNDING",
+    "CrossedPair",
     "Floats",
     "Interval",
     "Rows",
+    "Scored",
+    "Verdict",
     "bar_of",
     "crossed_interval",
     "depth_distribution",
     "difference_interval",
+    "established_depth",
     "expected_best",
     "is_above",
+    "is_better",
     "is_monotone",
     "mean",
     "moderated_margin",
+    "not_paired",
     "operating_depth",
+    "paired_by_seed",
     "plausible_depths",
     "ratio_interval",
     "reaches",
@@ -46,4 +54,5 @@ __all__ = [
     "std",
     "sum_of_squares",
     "t_interval",
+    "verdict",
 ]

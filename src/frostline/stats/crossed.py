@@ -45,15 +45,28 @@ class CrossedPair:
 
     means: Floats
     """(own, full)"""
-    parts: tuple[_Part, ...]
-    """over seeds, then over rows without the interaction"""
-    least: Floats
-    """the matrix over rows with the interaction: no variance is taken for smaller"""
+    seeds: tuple[_Part, ...]
+    """over new seeds"""
+    rows: Floats
+    """(2, resamples): the means on resampled rows"""
+    interaction: Floats
+    """(2,): the variance that is contained in both"""
+    row_freedom: float
 
     def margin(self, weights: Sequence[float], error: float) -> float:
-        """How far a weighted sum of the means may be off to one side, except in a share `error` of cases."""
-        variance, freedom = self._variance(np.array(weights))
-        return 0.0 if variance == 0 else t_quantile(freedom, 1 - 2 * error) * math.sqrt(variance)
+        """How far a weighted sum of the means may be off to one side, except in a share `error` of cases.
+
+        Never less than with the seeds alone, or the rows alone: new rows cannot make a mean more certain.
+        """
+        chosen = np.array(weights)
+        seeds, freedoms = [part.variance(chosen) for part in self.seeds], [part.freedom for part in self.seeds]
+        rows = float(np.var(chosen @ self.rows, ddof=1))
+        rows_alone = max(0.0, rows - float(chosen**2 @ self.interaction))
+        return max(
+            _margin([*seeds, rows_alone], [*freedoms, self.row_freedom], error),
+            _margin(seeds, freedoms, error),
+            _margin([rows], [self.row_freedom], error),
+        )
 
     def difference_interval(self, *, confidence: float = 0.95) -> Interval:
         """The interval of own minus full."""
@@ -61,34 +74,35 @@ class CrossedPair:
         return value - half, value + half
 
     def ratio_interval(self, *, base: float = 0.0, confidence: float = 0.95) -> Interval | None:
-        """Fieller's interval of (own − base) / (full − base); None if it is unbounded or the full mean is not above."""
+        """Fieller's interval of (own − base) / (full − base); None if unbounded, or full is not above the base."""
         above, below = float(self.means[0]) - base, float(self.means[1]) - base
         if below <= 0:
             return None
         ratio = above / below
-        variance, freedom = self._variance(np.array([1.0, -ratio]))
-        t_squared = t_quantile(freedom, confidence) ** 2 if variance else 0.0
-        matrix = sum(part.matrix for part in self.parts)
-        a = below**2 - t_squared * float(matrix[1, 1])
+        matrix = np.sum([part.matrix for part in self.seeds], axis=0) + np.cov(self.rows) - np.diag(self.interaction)
+        weights = np.array([1.0, -ratio])
+        variance, margin = float(weights @ matrix @ weights), self.margin((1.0, -ratio), (1 - confidence) / 2)
+        if margin == 0:
+            return ratio, ratio
+        quantile = t_quantile(self.seeds[0].freedom, confidence) if variance <= 0 else margin / math.sqrt(variance)
+        a = below**2 - quantile**2 * float(matrix[1, 1])
         if a <= 0:
             return None
-        # With u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0. Written around the ratio nothing cancels.
-        b, c = t_squared * float(matrix[0, 1] - ratio * matrix[1, 1]), t_squared * variance
+        # As in `intervals.ratio_interval`: with u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0.
+        b, c = quantile**2 * float(matrix[0, 1] - ratio * matrix[1, 1]), margin**2
         root = math.sqrt(b * b + a * c)
         return ratio + (-b - root) / a, ratio + (-b + root) / a
 
-    def _variance(self, weights: Floats) -> tuple[float, float]:
-        """The variance of a weighted sum of the means, and its degrees of freedom after Welch and Satterthwaite."""
-        variances = [max(0.0, part.variance(weights)) for part in self.parts]
-        least = float(weights @ self.least @ weights)
-        total = math.fsum(variances)
-        if total < least:
-            return least, self.parts[-1].freedom
-        if total == 0:
-            return 0.0, self.parts[-1].freedom
-        # Shares, not variances: the squares of tiny variances would underflow to 0.
-        spread = math.fsum((v / total) ** 2 / part.freedom for v, part in zip(variances, self.parts, strict=True))
-        return total, 1 / spread
+
+def _margin(variances: Sequence[float], freedoms: Sequence[float], error: float) -> float:
+    """The margin of a sum of independent parts; degrees of freedom follow Welch and Satterthwaite."""
+    known = [max(0.0, variance) for variance in variances]
+    total = math.fsum(known)
+    if total == 0:
+        return 0.0
+    # Shares, not variances: the squares of tiny variances would underflow to 0.
+    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(known, freedoms, strict=True))
+    return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
 
 
 def paired_by_seed(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
@@ -117,14 +131,14 @@ def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
     return _crossed(own, full, parts, n_rows)
 
 
-def _crossed(own: Scored, full: Scored, seeds: list[_Part], n_rows: int) -> CrossedPair:
-    n_resamples = len(own.resampled)
-    means = np.stack([own.resampled.mean(axis=1), full.resampled.mean(axis=1)])
-    rows = np.cov(means, ddof=1)
-    interaction = np.diag([_interaction(scored) for scored in (own, full)])
-    freedom = 1 / (1 / (n_rows - 1) + 1 / (n_resamples - 1))
-    pair = np.array([mean(own.scores), mean(full.scores)])
-    return CrossedPair(pair, (*seeds, _Part(rows - interaction, freedom)), rows)
+def _crossed(own: Scored, full: Scored, seeds: Sequence[_Part], n_rows: int) -> CrossedPair:
+    return CrossedPair(
+        means=np.array([mean(own.scores), mean(full.scores)]),
+        seeds=tuple(seeds),
+        rows=np.stack([own.resampled.mean(axis=1), full.resampled.mean(axis=1)]),
+        interaction=np.array([_interaction(own), _interaction(full)]),
+        row_freedom=1 / (1 / (n_rows - 1) + 1 / (len(own.resampled) - 1)),
+    )
 
 
 def _interaction(scored: Scored) -> float:
@@ -132,9 +146,9 @@ def _interaction(scored: Scored) -> float:
 
     The variance over rows of one seed's score holds the interaction whole, that of the mean of S seeds a share 1/S.
     """
-    n_seeds = scored.resampled.shape[1]
+    n_seeds = int(scored.resampled.shape[1])
     if n_seeds < 2:
         return 0.0
     alone = float(scored.resampled.var(axis=0, ddof=1).mean())
     together = float(scored.resampled.mean(axis=1).var(ddof=1))
-    return (alone - together) / (n_seeds - 1)
+    return max(0.0, alone - together) / (n_seeds - 1)

@@ -1,4 +1,4 @@
-"""Operating points, the depths that are plausible, and their distribution over resampled seeds."""
+"""Operating points, and their distribution over resampled seeds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from frostline.records.depth import FULL, Depth
-from frostline.stats.basics import ROUNDING, Floats, Rows, is_above, reaches
-from frostline.stats.intervals import t_interval
+from frostline.stats.basics import ROUNDING, Floats, Rows, reaches
 
 MAX_ENUMERATED = 5000
 """Up to this many resamples of the seeds are listed in full; beyond it they are drawn at random."""
@@ -40,26 +39,6 @@ def short_depths(means: Mapping[int, float], bar: float) -> tuple[int, ...]:
 def is_monotone(means: Mapping[int, float], bar: float) -> bool:
     """Whether every depth below the operating depth reaches the bar too."""
     return not short_depths(means, bar)
-
-
-def plausible_depths(
-    scores: Mapping[int, Floats], full: Floats, *, keep: float, base: float = 0.0, confidence: float = 0.95
-) -> tuple[Depth, ...]:
-    """The depths that may be the operating depth, FULL first; empty below three seeds.
-
-    `scores` holds an array (seeds,) for each depth, with the seeds in the order of `full`. For each depth there is an
-    interval of its score minus the bar, paired by seed. A depth surely keeps the share if the interval lies above 0,
-    and surely falls short if it lies below 0. The operating depth is not one that surely falls short, and it is not
-    smaller than one that surely keeps the share.
-    """
-    bars = base + keep * (full - base)
-    above = {depth: t_interval(values - bars, confidence=confidence) for depth, values in scores.items()}
-    known = {depth: interval for depth, interval in above.items() if interval is not None}
-    if not known:
-        return ()
-    sure = max((depth for depth, (low, _) in known.items() if is_above(low, 0.0)), default=None)
-    kept = [d for d, (_, high) in sorted(known.items()) if reaches(high, 0.0) and (sure is None or d >= sure)]
-    return (*([FULL] if sure is None else []), *kept)
 
 
 def depth_distribution(

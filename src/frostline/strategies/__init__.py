@@ -1,8 +1,7 @@
-"""Strategies decide what to train. There is one file per strategy; `parse` reads them from text."""
+"""Strategies decide what to train. There is one file per strategy, and a table of them in `registry.py`."""
 
 from __future__ import annotations
 
-from frostline.errors import UsageError, suggestion
 from frostline.strategies.adapter import Adapter
 from frostline.strategies.bitfit import BitFit
 from frostline.strategies.features import BiLstm, Features
@@ -12,8 +11,9 @@ from frostline.strategies.gradual import Gradual
 from frostline.strategies.layers import Layers
 from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
+from frostline.strategies.registry import forms, parse
 from frostline.strategies.reinit import Reinit
-from frostline.strategies.strategy import Strategy, UnreadableError
+from frostline.strategies.strategy import Strategy
 from frostline.strategies.transfer import Transfer
 
 __all__ = [
@@ -34,37 +34,3 @@ __all__ = [
     "forms",
     "parse",
 ]
-
-_KNOWN: dict[str, type[Strategy]] = {
-    "full": Full,
-    "freeze": Freeze,
-    "layers": Layers,
-    "reinit": Reinit,
-    "transfer": Transfer,
-    "lora": Lora,
-    "adapter": Adapter,
-    "bitfit": BitFit,
-    "norms": Norms,
-    "features": Features,
-    "gradual": Gradual,
-}
-"""Strategy classes by the name before the colon."""
-
-
-def forms() -> str:
-    """All forms in which strategies can be written, for messages."""
-    return "; ".join(kind.forms for kind in _KNOWN.values())
-
-
-def parse(text: str) -> Strategy:
-    """The strategy that this text names; raises a UsageError that lists the allowed forms."""
-    name, colon, argument = text.strip().partition(":")
-    kind = _KNOWN.get(name)
-    if kind is None:
-        raise UsageError(f"unknown strategy {text!r}; known: {forms()}.{suggestion(name, _KNOWN)}")
-    try:
-        if colon and not argument:
-            raise UnreadableError("has nothing after the colon")
-        return kind.read(argument)
-    except UnreadableError as error:
-        raise UsageError(f"strategy {text!r} {error}; write {kind.forms}. Did you mean {kind.example!r}?") from error

@@ -50,8 +50,6 @@ class FindRequest:
     """What a search is asked."""
 
     request: StudyRequest
-    confidence: float = 0.95
-    """how sure the answer must be"""
     budget: float | None = None
     """most to spend, in full-run equivalents"""
 
@@ -63,7 +61,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
     name = "find"
 
     def check(self, request: FindRequest) -> None:
-        """One share, two seeds, a confidence and a budget that make sense."""
+        """One share, two seeds, and a budget that makes sense."""
         asked, budget = request.request, request.budget
         faults = []
         if len(asked.keep) != 1:
@@ -72,8 +70,6 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             faults.append(f"find uses the full model's rate, as protocol paper does; protocol is {asked.protocol}")
         if len(asked.seeds) < search_rules.FIRST_SEEDS:
             faults.append(f"find compares at least {search_rules.FIRST_SEEDS} seeds; there is one: give more")
-        if not 0.5 <= request.confidence < 1:
-            faults.append(f"confidence is {request.confidence:g}; it must lie between 0.5 and 1, for example 0.95")
         if budget is not None and not 0 < budget < math.inf:
             faults.append(f"budget is {budget:g}; it must be above 0 and finite, in full-run equivalents")
         if faults:
@@ -87,7 +83,6 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         task, race = resolved.base.task, Race.of(resolved, n_steps)
         search = ResolvedSearch(
             resolved=resolved,
-            confidence=request.confidence,
             budget=0.0,
             given_budget=request.budget,
             chance=kind_of(task).chance(task.metric or "", inputs.dev.labels),
@@ -102,7 +97,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
 
     def settings(self, resolved: ResolvedSearch) -> dict[str, object]:
         """The depths, the share to keep, seeds, rates, confidence and budget."""
-        goal = {"keep": resolved.resolved.request.keep[0], "confidence": resolved.confidence}
+        goal = {"keep": resolved.resolved.request.keep[0]}
         budget = {} if resolved.given_budget is None else {"budget": resolved.given_budget}
         return depth_settings(resolved.resolved) | goal | budget
 
@@ -225,7 +220,7 @@ def _answer(curve: Curve, resolved: ResolvedSearch, decision: Decision | None) -
         scale=request.scale,
         n_frozen=n_frozen,
         trained_layers=None if point.trained_layers is None else curve.n_layers - n_kept,
-        confidence=resolved.confidence,
+        confidence=request.confidence,
         decision="decided" if decision is not None and decision.is_decided else "open",
         stopped_because="the search is under way" if decision is None else decision.because,
     )

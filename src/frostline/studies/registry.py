@@ -1,4 +1,4 @@
-"""What an output folder holds, as chapters of a report. Needs no model and no torch."""
+"""The table of studies whose results a report finds in an output folder. Needs no model and no torch."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ PROTOCOL_WORDS = {
 ADVICE = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
 """what to do if nothing was learned"""
 INTERVALS_NOTE = (
-    "95% intervals: new seeds on this dev set; “with examples”: new seeds and new dev examples. "
+    "95% intervals: new seeds on this dev set; “with examples”, and against the full model: new seeds and new dev "
+    "examples. Verdict: whether a depth keeps the share, or is better than full, sure for all depths at once. "
     "Seconds: time to train and evaluate one run, without computing the frozen layers. "
     "Failed: the run ended at or below chance."
 )
@@ -110,11 +111,31 @@ def answer(curve: Curve) -> str:
         return _no_better_than_constant(curve, point, asked)
     trains = f"training {what_trains(point.trained_layers, curve.n_layers)}"
     failed = f"{failed_runs(point)} failed (at or below chance): " if point.n_failed else ""
+    is_sure = asked.established is None or asked.established.n_frozen == asked.n_frozen
+    estimate = "" if is_sure else "best estimate: "
     return (
-        f"{_sentence(failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
+        f"{_sentence(estimate + failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
         f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f" with {savings(point, curve.full)}."
+        f" with {savings(point, curve.full)}.{established(curve, asked)}"
     )
+
+
+def established(curve: Curve, asked: OperatingPoint) -> str:
+    """What is sure, beside the estimate: the deepest depth that surely keeps the share, on both scales."""
+    if asked.established is None:
+        return ""
+    others = [one for one in curve.operating_points if one.keep == asked.keep and one.scale != asked.scale]
+    known = [one for one in (asked, *others) if one.established is not None]
+    sure = "; ".join(f"{_established(curve, one)} of {SCALE_WORDS[one.scale]}" for one in known)
+    return f" Sure at {numbers.rough_share(curve.confidence)} confidence: {sure}."
+
+
+def _established(curve: Curve, asked: OperatingPoint) -> str:
+    """`training the last 3 of 6 layers keeps 90%`, or that no depth is sure to."""
+    found, share = asked.established, numbers.keep_share(asked.keep)
+    if found is None or found.n_frozen is FULL:
+        return f"no depth is sure to keep {share}"
+    return f"training {what_trains(found.trained_layers, curve.n_layers)} keeps {share}"
 
 
 def has_learned(full: Replicated) -> bool:
@@ -294,10 +315,17 @@ def _against(curve: Curve, point: Point) -> str:
 
 
 def _kept_with_interval(point: Point, scale: Scale) -> str:
-    said = numbers.share(kept(point, scale))
-    if scale == "ratio" and point.ratio_ci is not None:
-        return f"{said} {numbers.share_interval(point.ratio_ci)}"
-    return said if scale != "ratio" else f"{said} ({numbers.counted(len(point.seeds), 'seed')}, no interval)"
+    said, interval = numbers.share(kept(point, scale)), share_interval(point, scale)
+    if interval is None:
+        return f"{said} ({numbers.counted(len(point.seeds), 'seed')}, no interval)"
+    return f"{said} {numbers.share_interval(interval)}"
+
+
+def share_interval(point: Point, scale: Scale) -> Interval | None:
+    """The interval of what a point keeps, over new seeds and new dev examples; for older results, over new seeds."""
+    if scale == "ratio":
+        return point.ratio_ci_dev or point.ratio_ci
+    return point.ratio_above_chance_ci_dev
 
 
 def _why_undefined(curve: Curve) -> str:

@@ -36,7 +36,6 @@ class ResolvedSearch:
     """A search with every default filled in."""
 
     resolved: ResolvedRequest
-    confidence: float
     budget: float
     given_budget: float | None
     chance: float
@@ -114,7 +113,7 @@ class DepthSearch:
             keep=resolved.request.keep[0],
             base=0.0 if resolved.request.scale == "ratio" else search.chance,
             chance=search.chance,
-            confidence=search.confidence,
+            confidence=resolved.request.confidence,
             seeds=resolved.request.seeds,
             depths=tuple(place.value for place in self.axis.values),
             costs=self.axis.costs,

@@ -74,7 +74,8 @@ def resolved_config(
 
 def depth_settings(resolved: ResolvedRequest) -> dict[str, object]:
     """The settings that curves and searches have in common, by flag name."""
-    return {"frozen": list(resolved.depths), "scale": resolved.request.scale} | seed_settings(resolved)
+    goal = {"scale": resolved.request.scale, "confidence": resolved.request.confidence}
+    return {"frozen": list(resolved.depths)} | goal | seed_settings(resolved)
 
 
 def seed_settings(resolved: ResolvedRequest) -> dict[str, object]:

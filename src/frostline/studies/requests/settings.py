@@ -63,6 +63,7 @@ class DepthSettings(TypedDict, total=False):
 
     frozen: Annotated[str | int | Sequence[int], Flag(default="half of the layers to all of them", type=str, items=int)]
     scale: Scale
+    confidence: float
 
 
 class SeedSettings(TypedDict, total=False):
@@ -141,7 +142,6 @@ class GoalSettings(TypedDict, total=False):
     """When a search ends, and what it hands over."""
 
     keep: Annotated[float, Flag(help="share of the full score to keep", default="0.9")]
-    confidence: Annotated[float, Flag(help="how sure the answer must be", default="0.95")]
     budget: Annotated[
         float | None,
         Flag(help="most to spend, in full-run equivalents", default="half of what the whole curve costs"),

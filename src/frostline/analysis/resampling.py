@@ -1,0 +1,80 @@
+"""Scores on resampled dev rows: how a score would move if other rows had been asked.
+
+The draws depend on the number of rows alone, so all models of a task are scored on the same resamples.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frostline import stats
+from frostline.kinds import Kind, kind_of
+from frostline.records.results import RunResult
+
+RESAMPLING_SEED = 1911_03090
+"""Seed of every resampling, so that the same runs give the same record."""
+_N_RESAMPLES = 400
+_MOST_ROWS_AT_ONCE = 20_000
+"""up to this many dev rows, all resamples are held in memory at once"""
+
+
+def dev_variance(results: Sequence[RunResult]) -> float:
+    """The variance of the results' mean score over resampled dev rows."""
+    return float(np.var(dev_scores(results).mean(axis=0), ddof=1))
+
+
+def dev_scores(results: Sequence[RunResult]) -> stats.Floats:
+    """The scores of results on resampled dev rows: (results, resamples)."""
+    task = results[0].spec.task
+    outputs = [result.predictions.outputs.array() for result in results]
+    return row_scores(kind_of(task), task.metric or "", results[0].predictions.labels.array(), outputs)
+
+
+def row_variance(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:
+    """The variance, over resampled rows, of the mean score of several models' outputs."""
+    return float(np.var(row_scores(kind, metric_name, labels, outputs).mean(axis=0), ddof=1))
+
+
+def row_scores(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> stats.Floats:
+    """The scores of several models' outputs on resampled rows: (models, resamples).
+
+    Whole units of the kind are resampled (`Kind.units`). Where every row is a unit, these are the rows.
+    """
+    metric, units = kind.metric(metric_name), kind.units(labels)
+    answers = [kind.answers(metric_name, labels, one) for one in outputs]
+    n_units = int(units[-1]) + 1
+    is_row_unit = n_units == len(labels)
+    if is_row_unit and metric.of_tables is not None and n_units <= _MOST_ROWS_AT_ONCE:
+        return _scores_of_classes(metric.of_tables, labels, answers)
+    members = [] if is_row_unit else np.split(np.arange(len(labels)), np.flatnonzero(np.diff(units)) + 1)
+    rng, scores = np.random.default_rng(RESAMPLING_SEED), np.empty((len(answers), _N_RESAMPLES))
+    for place in range(_N_RESAMPLES):
+        drawn = rng.integers(n_units, size=n_units)
+        rows = drawn if is_row_unit else np.concatenate([members[unit] for unit in drawn])
+        scores[:, place] = [metric.of(labels[rows], answer[rows]) for answer in answers]
+    return scores
+
+
+def _scores_of_classes(
+    of_tables: Callable[[NDArray[Any]], NDArray[Any]], labels: NDArray[Any], answers: Sequence[NDArray[Any]]
+) -> stats.Floats:
+    """The same for all resamples at once: each resample is a confusion matrix."""
+    n_classes = int(max(labels.max(), *(answer.max() for answer in answers))) + 1
+    counts = _resampled_counts(len(labels))
+    cells = np.eye(n_classes**2, dtype=np.float32)
+    tables = [(counts @ cells[n_classes * labels.astype(np.int64) + answer]).astype(np.float64) for answer in answers]
+    return np.array([of_tables(table.reshape(-1, n_classes, n_classes)) for table in tables])
+
+
+@functools.lru_cache(maxsize=2)
+def _resampled_counts(n_rows: int) -> NDArray[np.float32]:
+    """How often each row is drawn in each resample: (resamples, rows)."""
+    drawn = np.random.default_rng(RESAMPLING_SEED).integers(n_rows, size=(_N_RESAMPLES, n_rows))
+    drawn += n_rows * np.arange(_N_RESAMPLES)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=_N_RESAMPLES * n_rows)
+    return counts.reshape(_N_RESAMPLES, n_rows).astype(np.float32)
