@@ -185,7 +185,7 @@ def test_everything_is_settled_in_it(undisturbed: Finished, toy: Toy) -> None:
         "warmup-share": 0.1, "weight-decay": 0.0, "clip-norm": 1.0, "precision": "fp32",
         "no-cache": False, "cache-dtype": "fp32", "varlen": False, "cache-max-gb": 8.0, "frozen": [1, 2, 3],
         "seeds": [0, 1, 2], "keep": [0.9],
-        "scale": "ratio", "protocol": "paper", "lrs": [0.001, 0.003],
+        "scale": "ratio", "confidence": 0.95, "protocol": "paper", "lrs": [0.001, 0.003],
     }  # fmt: skip
 
 

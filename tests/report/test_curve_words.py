@@ -49,7 +49,7 @@ def test_older_results_have_no_verdicts_and_the_interval_over_seeds() -> None:
 
 def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
     curve = make_curve()
-    asked = curve.operating_points[0].replace(n_frozen=3, trained_layers=3)
+    asked = curve.operating_points[0].replace(n_frozen=3, trained_layers=3, established=None)
     moved = curve.replace(operating_points=(asked,))
     assert curve_words.answer(moved).startswith("Training the last 3 of 6 layers keeps 98.1%")
     assert "0.766 against 0.781" in curve_words.answer(moved)

@@ -171,6 +171,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             cost=cost.replace(train_seconds=cost.train_seconds + race.seconds(results)),
             runs=totals.counts(found, len(results.crashed)),
         )
+        curve = _without_verdicts(curve)
         warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))
         fields = {f.name: getattr(curve, f.name) for f in dataclasses.fields(curve)} | {"warnings": warnings}
         return Finding(
@@ -208,6 +209,14 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             message = f"not the answer of a search: {error}; move it away, or run `find` again"
             raise DataError(message, path=path) from error
         return [_stored_chapter(store, finding)]
+
+
+def _without_verdicts(curve: Curve) -> Curve:
+    """A search says itself what it decided. The verdicts of a curve do not pay for looking after every seed."""
+    return curve.replace(
+        points=tuple(point.replace(verdict=None, is_better=None) for point in curve.points),
+        operating_points=tuple(one.replace(verdicts=(), established=None) for one in curve.operating_points),
+    )
 
 
 def _answer(curve: Curve, resolved: ResolvedSearch, decision: Decision | None) -> Answer:
