@@ -28,8 +28,8 @@ def _bounded(rng: np.random.Generator, number: int) -> Floats:
     return (drawn - mean) / math.sqrt(variance)
 
 
-def _in_two_heaps(rng: np.random.Generator, number: int) -> Floats:
-    """A good heap, and a bad one that a run in five falls into."""
+def _bimodal(rng: np.random.Generator, number: int) -> Floats:
+    """Most runs near one score, and one in five near a lower one."""
     drawn = np.where(rng.random(number) < 0.2, -3.0, 0.0) + rng.normal(0, 0.5, number)
     return (drawn + 0.6) / math.sqrt(0.25 + 9 * 0.2 * 0.8)
 
@@ -38,7 +38,7 @@ NOISES: dict[str, Draw] = {
     "Gaussian": lambda rng, number: rng.normal(size=number),
     "skewed": lambda rng, number: 1.0 - rng.exponential(size=number),
     "bounded": _bounded,
-    "two heaps": _in_two_heaps,
+    "bimodal": _bimodal,
 }
 
 

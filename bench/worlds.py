@@ -95,7 +95,7 @@ def _worlds() -> list[World]:
     found += [
         change(BASE, name="noisy full model, quiet depths", full_noise=0.016, noise=0.0018),
         change(BASE, name="noise rises with depth", noise_rises=True),
-        *(change(BASE, name=f"{kind} noise", kind=kind) for kind in ("skewed", "two heaps")),
+        *(change(BASE, name=f"{kind} noise", kind=kind) for kind in ("skewed", "bimodal")),
         change(BASE, name="row noise × 0.1", row_noise=0.1),
         *(change(BASE, name=f"{share:.0%} of runs fail", failing=share) for share in (0.05, 0.2)),
         *(change(BASE, name=f"{s:.0%} of full runs fail", failing=s, only_full_fails=True) for s in (0.05, 0.2)),

@@ -10,7 +10,7 @@ from typing import Any
 from frostline.errors import DataError, listed
 from frostline.tasks.formats.columns import FileColumns, fault_at, missing_column
 from frostline.tasks.formats.text import read_utf8
-from frostline.tasks.formats.values import mended, typed_table
+from frostline.tasks.formats.values import repaired, typed_table
 
 Records = Iterator[tuple[int | None, dict[str, Any]]]
 """Each object with its line; objects in an array have no line."""
@@ -40,7 +40,7 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> FileC
 def read_objects(path: Path) -> list[dict[str, Any]]:
     """All objects in a form that can be written as JSON again: without NaN and halves of surrogate pairs."""
     return [
-        json.loads(mended(json.dumps(record, ensure_ascii=False)), parse_constant=lambda _: None)
+        json.loads(repaired(json.dumps(record, ensure_ascii=False)), parse_constant=lambda _: None)
         for _, record in _records(path)
     ]
 

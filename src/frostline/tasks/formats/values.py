@@ -68,7 +68,7 @@ def _field(value: object, any_value: bool) -> str:
         case None:
             return ""
         case str():
-            return mended(value) if any_value else _checked(value)
+            return repaired(value) if any_value else _checked(value)
         case bool():
             return "true" if value else "false"
         case float():
@@ -77,11 +77,11 @@ def _field(value: object, any_value: bool) -> str:
         case int() | Decimal():
             return str(value)
     if any_value:
-        return mended(json.dumps(value, ensure_ascii=False, default=str))
+        return repaired(json.dumps(value, ensure_ascii=False, default=str))
     raise ValueError(unsupported(_type_of(value)))
 
 
-def mended(text: str) -> str:
+def repaired(text: str) -> str:
     """The text with U+FFFD in place of halves of surrogate pairs, which cannot be written to a file."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
