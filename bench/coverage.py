@@ -23,7 +23,6 @@ from frostline import stats
 from frostline.records.depth import FULL, Depth
 
 N_SEEDS = (3, 5)
-N_RESAMPLES = 400
 ERROR = 0.05
 
 
@@ -136,10 +135,7 @@ def _first(scored: stats.Scored, number: int) -> stats.Scored:
 @functools.cache
 def _counts(n_rows: int) -> NDArray[np.float32]:
     """The same resamples for all curves, as in real use."""
-    rng = np.random.default_rng(1911)
-    return np.array(
-        [np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows) for _ in range(N_RESAMPLES)], np.float32
-    )
+    return stats.resampled_counts(n_rows, np.random.default_rng(1911))
 
 
 def _holds(interval: tuple[float, float] | None, truth: float) -> bool:

@@ -22,7 +22,7 @@ import forked_commands
 from forked_commands import Command as Command
 from frostline.execution.events import Listener
 from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
-from frostline.execution.starter import Forked, Starter
+from frostline.execution.fork_server import ForkedProcess, ForkServer
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import FolderIdentity, Store
@@ -89,10 +89,10 @@ def frostline(*arguments: str, out: Path) -> Finished:
     return Finished(code, stdout.getvalue(), stderr.getvalue(), out)
 
 
-class SharedStarter:
-    """A `Starter` that outlives its executor: the next one with the same settings forks its workers from it."""
+class SharedForkServer:
+    """A `ForkServer` that outlives its executor: the next one with the same settings forks its workers from it."""
 
-    _kept: ClassVar[dict[str, Starter]] = {}
+    _kept: ClassVar[dict[str, ForkServer]] = {}
 
     def __init__(self, max_cache_bytes: int, environment: Mapping[str, str]) -> None:
         changing = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
@@ -101,25 +101,28 @@ class SharedStarter:
         if self._key not in self._kept:
             if len(self._kept) > 2:
                 self._kept.pop(next(iter(self._kept))).close()
-            self._kept[self._key] = Starter(max_cache_bytes, environment)
+            self._kept[self._key] = ForkServer(max_cache_bytes, environment)
 
-    def fork(self, jobs: int, answers: int, log: IO[str]) -> Forked:
+    def fork(self, jobs: int, answers: int, log: IO[str]) -> ForkedProcess:
         """A new worker."""
         return self._kept[self._key].fork(jobs, answers, log)
 
     @property
     def log(self) -> str:
-        """What the starter printed."""
+        """What the server printed."""
         return self._kept[self._key].log
 
+    def end(self) -> None:
+        """Does nothing: the server is kept."""
+
     def close(self) -> None:
-        """Does nothing: the starter is kept."""
+        """Does nothing: the server is kept."""
 
     @classmethod
     def close_all(cls) -> None:
         """Ends all that are kept."""
-        for starter in cls._kept.values():
-            starter.close()
+        for server in cls._kept.values():
+            server.close()
         cls._kept.clear()
 
 
@@ -161,7 +164,7 @@ def children(parent: int) -> Iterator[tuple[int, list[str]]]:
             yield int(folder.name), command
 
 
-def starters_of(parent: int) -> set[int]:
+def fork_servers_of(parent: int) -> set[int]:
     """Process ids of the living processes that fork the workers of a process."""
     programs = ("frostline.execution.worker", forked_commands.__file__)
     return {pid for pid, command in children(parent) if any(program in command for program in programs)}
@@ -169,7 +172,7 @@ def starters_of(parent: int) -> set[int]:
 
 def workers_of(parent: int) -> set[int]:
     """Process ids of the living workers of a process."""
-    return {pid for starter in starters_of(parent) for pid, _ in children(starter)}
+    return {pid for server in fork_servers_of(parent) for pid, _ in children(server)}
 
 
 def announced_rng() -> np.random.Generator:

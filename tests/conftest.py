@@ -22,9 +22,9 @@ os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
 atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)
 
 import forked_commands  # noqa: E402
-from commands import Finished, SharedStarter, Toy, announced_rng, frostline  # noqa: E402
+from commands import Finished, SharedForkServer, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
-from frostline.execution.starter import Starter  # noqa: E402
+from frostline.execution.fork_server import ForkServer  # noqa: E402
 
 
 def pytest_collection_finish() -> None:
@@ -35,20 +35,20 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _starters() -> Iterator[None]:
+def _fork_servers() -> Iterator[None]:
     """Importing torch takes seconds, so executors share the process that forks their workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "Starter", SharedStarter)
+        patch.setattr(local, "ForkServer", SharedForkServer)
         yield
-    SharedStarter.close_all()
+    SharedForkServer.close_all()
     forked_commands.close()
 
 
 @pytest.fixture(scope="module")
-def own_starters() -> Iterator[None]:
-    """For tests of processes: each executor has a starter of its own, as in real use."""
+def own_fork_servers() -> Iterator[None]:
+    """For tests of processes: each executor has its own fork server, as in real use."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "Starter", Starter)
+        patch.setattr(local, "ForkServer", ForkServer)
         yield
 
 

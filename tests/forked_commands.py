@@ -19,12 +19,12 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from frostline.execution import local, worker
-from frostline.execution.starter import Forked, Starter
+from frostline.execution import fork_server, local, worker
+from frostline.execution.fork_server import ForkedProcess, ForkServer
 
 
-class _ForkedStarter(Starter):  # type: ignore[misc] # final, for everybody else
-    """A starter that is forked instead of started anew."""
+class _ForkedForkServer(ForkServer):  # type: ignore[misc] # final, for everybody else
+    """A fork server that is itself forked, from a process that has imported torch."""
 
     def _begin(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -42,7 +42,7 @@ class _ForkedStarter(Starter):  # type: ignore[misc] # final, for everybody else
 
 
 class _Child:
-    """What a starter asks of its process."""
+    """What a server asks of its process."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.file = pid, os.pidfd_open(pid)
@@ -75,7 +75,7 @@ def _command(folder: int, request: int, stdout: int, stderr: int, status: int) -
     os.environ.update(asked["environment"])
     tempfile.tempdir = None
     sys.argv = ["frostline", *asked["arguments"]]
-    vars(local)["Starter"] = _ForkedStarter
+    vars(local)["ForkServer"] = _ForkedForkServer
     code = 1
     try:
         entry()
@@ -90,7 +90,7 @@ def _command(folder: int, request: int, stdout: int, stderr: int, status: int) -
 class Command:
     """A command that is under way: what the tests use of `Popen`."""
 
-    def __init__(self, process: Forked, pid: int, stdout: int, stderr: int) -> None:
+    def __init__(self, process: ForkedProcess, pid: int, stdout: int, stderr: int) -> None:
         self._process, self.pid = process, pid
         self._streams = [os.fdopen(file, encoding="utf-8") for file in (stdout, stderr)]
         self.returncode = 0
@@ -124,7 +124,7 @@ class Command:
         self._process.close()
 
 
-class _CommandStarter(Starter):  # type: ignore[misc]
+class _CommandServer(ForkServer):  # type: ignore[misc]
     """Starts the process that forks commands."""
 
     def _begin(self) -> None:
@@ -140,13 +140,13 @@ class _CommandStarter(Starter):  # type: ignore[misc]
             )
 
 
-_starter: list[_CommandStarter] = []
+_fork_server: list[_CommandServer] = []
 
 
 def start(*arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str]) -> Command:
     """A command, under way."""
-    if not _starter:
-        _starter.append(_CommandStarter(0, os.environ))
+    if not _fork_server:
+        _fork_server.append(_CommandServer(0, os.environ))
     their_request, request = os.pipe()
     stdout, their_stdout = os.pipe()
     stderr, their_stderr = os.pipe()
@@ -155,21 +155,21 @@ def start(*arguments: str, cwd: Path, own_group: bool, environment: Mapping[str,
     here = os.open(".", os.O_RDONLY)
     os.chdir(cwd)
     try:
-        process = _starter[0].fork(their_request, their_stdout, io.open(their_stderr, "w", closefd=False))  # noqa: UP020, SIM115
+        process = _fork_server[0].fork(their_request, their_stdout, io.open(their_stderr, "w", closefd=False))  # noqa: UP020, SIM115
     finally:
         os.fchdir(here)
         for file in (here, their_request, their_stdout, their_stderr):
             os.close(file)
     pid = int.from_bytes(process._ended.read(4), "little")
-    assert pid, _starter[0].log
+    assert pid, _fork_server[0].log
     return Command(process, pid, stdout, stderr)
 
 
 def close() -> None:
     """Ends the process that forks commands."""
-    for starter in _starter:
-        starter.close()
-    _starter.clear()
+    for server in _fork_server:
+        server.close()
+    _fork_server.clear()
 
 
 if __name__ == "__main__":
@@ -177,4 +177,4 @@ if __name__ == "__main__":
     import frostline.training.run  # noqa: F401
 
     gc.freeze()
-    worker.serve(socket.socket(fileno=int(sys.argv[1])), _command)
+    fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _command)

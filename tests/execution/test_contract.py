@@ -21,7 +21,7 @@ from frostline.testing.executors import Trial, check_executor, make_trial
 from frostline.training.checkpoints import from_bytes, to_bytes
 from frostline.training.loop import Checkpoint
 
-pytestmark = pytest.mark.usefixtures("own_starters")
+pytestmark = pytest.mark.usefixtures("own_fork_servers")
 
 
 def make_local(n_workers: int) -> LocalProcesses:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from commands import Recorder, Toy, is_alive, numbers, run_all, starters_of, workers_of
+from commands import Recorder, Toy, fork_servers_of, is_alive, numbers, run_all, workers_of
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 
-pytestmark = pytest.mark.usefixtures("own_starters")
+pytestmark = pytest.mark.usefixtures("own_fork_servers")
 
 # A library that prints, from before a worker's first line to its last, to Python's stdout and past it.
 NOISE = """
@@ -240,10 +240,10 @@ def test_a_worker_killed_while_it_answers_is_a_crash_and_not_the_end(
 def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next_ones_do_not(
     spec: RunSpec, in_this_process: dict[str, RunResult]
 ) -> None:
-    others = starters_of(os.getpid())
+    others = fork_servers_of(os.getpid())
 
     def kill(asked: RunSpec, record: EpochRecord) -> None:
-        for victim in starters_of(os.getpid()) - others if asked.epochs > 2 else ():
+        for victim in fork_servers_of(os.getpid()) - others if asked.epochs > 2 else ():
             os.kill(victim, signal.SIGKILL)
 
     with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
@@ -252,7 +252,7 @@ def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next
     assert "SIGKILL" in crash.error
     assert isinstance(result, RunResult)
     assert numbers(result) == numbers(in_this_process[spec.key])
-    assert starters_of(os.getpid()) == others
+    assert fork_servers_of(os.getpid()) == others
 
 
 def test_a_process_that_cannot_import_what_workers_need_says_why(
@@ -265,3 +265,14 @@ def test_a_process_that_cannot_import_what_workers_need_says_why(
     assert isinstance(outcome, Crash)
     assert outcome.error == "the process of this run died (exit code 1)"
     assert "libcudart.so is missing" in outcome.traceback
+
+
+def test_leaving_does_not_wait_for_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(600)")  # as Ctrl-C in the first seconds of a command
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    others = fork_servers_of(os.getpid())
+    began = time.monotonic()
+    with LocalProcesses(2, threads=1, max_cache_bytes=0):
+        (server,) = fork_servers_of(os.getpid()) - others
+    assert time.monotonic() - began < 300
+    assert not is_alive(server)

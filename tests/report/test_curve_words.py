@@ -13,38 +13,38 @@ def first_scale(curve: Curve, scale: str) -> Curve:
     return curve.replace(operating_points=tuple(p for p in curve.operating_points if p.scale == scale))
 
 
-def test_the_answer_says_what_is_kept_what_is_saved_and_what_is_sure() -> None:
+def test_the_answer_says_what_is_kept_what_is_saved_and_what_is_established() -> None:
     assert curve_words.answer(make_curve()) == (
         "Training the last 2 of 6 layers keeps 95.9% [92.4, 99.4] of the full score"
         " (accuracy 0.749 against 0.781, chance 0.500) with 16% of the parameters, 13% of the time and"
-        " 41% of the memory. Sure at 95% confidence: training the last 2 of 6 layers keeps 90% of the full score;"
-        " training the last 3 of 6 layers keeps 90% of the full score above chance."
+        " 41% of the memory. At 95% confidence, 90% of the full score is established for training the last 2 of 6"
+        " layers; 90% of the full score above chance is established for training the last 3 of 6 layers."
     )
 
 
-def test_an_estimate_that_is_not_sure_is_called_an_estimate() -> None:
+def test_an_estimate_that_is_not_established_is_called_an_estimate() -> None:
     curve = make_curve()
     unsure = curve.operating_points[0].replace(established=Established(n_frozen=3, trained_layers=3))
     said = curve_words.answer(curve.replace(operating_points=(unsure,)))
     assert said.startswith("Best estimate: training the last 2 of 6 layers keeps 95.9%")
-    assert said.endswith("Sure at 95% confidence: training the last 3 of 6 layers keeps 90% of the full score.")
+    assert said.endswith("90% of the full score is established for training the last 3 of 6 layers.")
 
 
-def test_where_nothing_is_sure_the_answer_says_so() -> None:
+def test_where_nothing_is_established_the_answer_says_so() -> None:
     curve = make_curve()
     none = curve.operating_points[0].replace(established=Established(n_frozen=FULL, trained_layers=6))
     said = curve_words.answer(curve.replace(operating_points=(none,)))
     assert said.startswith("Best estimate: ")
-    assert said.endswith("Sure at 95% confidence: no depth is sure to keep 90% of the full score.")
+    assert said.endswith("At 95% confidence, 90% of the full score is not established for any depth.")
 
 
 def test_older_results_have_no_verdicts_and_the_interval_over_seeds() -> None:
     curve = make_curve()
-    points = tuple(point.replace(ratio_ci_dev=None) for point in curve.points)
+    points = tuple(point.replace(difference_ci_dev=None, ratio_ci_dev=None) for point in curve.points)
     asked = curve.operating_points[0].replace(established=None)
     said = curve_words.answer(curve.replace(points=points, operating_points=(asked,)))
     assert said.startswith("Training the last 2 of 6 layers keeps 95.9% [93.6, 98.3] of the full score")
-    assert "Sure" not in said
+    assert "established" not in said
 
 
 def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
@@ -53,6 +53,12 @@ def test_the_answer_is_of_the_point_and_not_of_its_neighbour() -> None:
     moved = curve.replace(operating_points=(asked,))
     assert curve_words.answer(moved).startswith("Training the last 3 of 6 layers keeps 98.1%")
     assert "0.766 against 0.781" in curve_words.answer(moved)
+
+
+def test_an_interval_without_bounds_is_not_replaced_by_a_narrower_one() -> None:
+    curve = make_curve()
+    points = tuple(point.replace(ratio_ci_dev=None) for point in curve.points)
+    assert "keeps 95.9% (5 seeds, no interval)" in curve_words.answer(curve.replace(points=points))
 
 
 def test_above_chance_is_another_scale() -> None:
@@ -115,7 +121,7 @@ def test_no_full_run_and_nothing_to_compare() -> None:
 def test_unknown_times_are_left_out() -> None:
     curve = make_curve()
     timeless = curve.replace(full=curve.full.replace(seconds=None, peak_bytes=None))
-    assert curve_words.answer(timeless).partition(" Sure")[0].endswith("with 16% of the parameters.")
+    assert curve_words.answer(timeless).partition(" At 95%")[0].endswith("with 16% of the parameters.")
 
 
 def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:

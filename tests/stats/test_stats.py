@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -136,13 +135,16 @@ def test_fiellers_interval_covers_the_ratio_as_often_as_it_says() -> None:
     assert 0.93 <= covered <= 0.97
 
 
-def _mean_over(values: stats.Floats) -> Callable[[stats.Rows], float]:
-    return lambda rows: float(values[rows].mean())
+def _row_variance(values: stats.Floats, rng: np.random.Generator, n_resamples: int = 400) -> float:
+    """The variance of the mean of values over resampled rows."""
+    means = stats.resampled_scores(lambda rows: [values[rows].mean()], len(values), rng, n_resamples=n_resamples)
+    assert means.shape == (1, n_resamples)
+    return float(means.var(ddof=1))
 
 
 def test_row_variance_of_a_mean_is_its_textbook_variance() -> None:
     values = np.random.default_rng(2).normal(size=200)
-    found = stats.row_variance(_mean_over(values), 200, np.random.default_rng(3), n_resamples=2000)
+    found = _row_variance(values, np.random.default_rng(3), n_resamples=2000)
     assert found == pytest.approx(values.var() / 200, rel=0.15)
 
 
@@ -150,7 +152,7 @@ def test_row_variance_is_the_same_from_the_same_generator() -> None:
     values = np.random.default_rng(2).normal(size=50)
 
     def once(seed: int) -> float:
-        return stats.row_variance(_mean_over(values), 50, np.random.default_rng(seed))
+        return _row_variance(values, np.random.default_rng(seed))
 
     assert once(7) == once(7)
     assert once(7) != once(8)
@@ -190,7 +192,7 @@ def test_crossed_interval_covers_new_seeds_and_rows_and_students_does_not() -> N
     both, seeds_alone = [], []
     for _ in range(300):
         table = rng.normal(0.0, 0.1, size=(5, 1)) + rng.normal(0.0, 1.0, size=60) + rng.normal(0.0, 0.5, size=(5, 60))
-        variance = stats.row_variance(_mean_over(table.mean(axis=0)), 60, rng, n_resamples=100)
+        variance = _row_variance(table.mean(axis=0), rng, n_resamples=100)
         scores = table.mean(axis=1)
         both.append(_holds(stats.crossed_interval(scores, variance, 60, n_resamples=100), 0.0))
         seeds_alone.append(_holds(stats.t_interval(scores), 0.0))
@@ -312,7 +314,7 @@ def test_the_expected_best_of_k_is_the_mean_of_the_best_over_all_draws(values: l
 
 def test_counts_of_resamples_are_those_that_are_drawn_one_by_one() -> None:
     values = np.random.default_rng(1).normal(size=30)
-    one_by_one = stats.row_variance(_mean_over(values), 30, np.random.default_rng(7))
+    one_by_one = _row_variance(values, np.random.default_rng(7))
     counts = stats.resampled_counts(30, np.random.default_rng(7))
     assert counts.shape == (400, 30)
     assert np.var(counts @ values / 30, ddof=1) == pytest.approx(one_by_one, rel=1e-5)

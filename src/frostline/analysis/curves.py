@@ -57,8 +57,9 @@ def build_curve(
     full_point = _point(FULL, full, frame)
     judge = Judge.of(depths, frame, request.confidence)
     scales = sorted(SCALES, key=lambda scale: scale != request.scale)
-    points = _with_verdicts([_point(depth, depths[depth], frame) for depth in sorted(depths)], request, judge, frame)
-    found = tuple(_operating_point(keep, scale, points, judge, frame) for keep in request.keep for scale in scales)
+    plain = [_point(depth, depths[depth], frame) for depth in sorted(depths)]
+    found = tuple(_operating_point(keep, scale, plain, judge, frame) for keep in request.keep for scale in scales)
+    points = _with_verdicts(plain, found[0].verdicts, judge) if found else tuple(plain)
     curve = Curve(
         model=request.model,
         task=request.task.name,
@@ -87,14 +88,11 @@ def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:
     return Point(**vars(replicated(depth, group, frame)))
 
 
-def _with_verdicts(points: Sequence[Point], request: StudyRequest, judge: Judge, frame: Frame) -> tuple[Point, ...]:
-    """The points with their verdicts for the first share, on the scale asked."""
-    base = frame.base(request.scale)
-    if not request.keep or frame.full_mean is None or not stats.is_above(frame.full_mean, base):
-        return tuple(points)
-    verdicts = judge.verdicts(request.keep[0], base)
+def _with_verdicts(points: Sequence[Point], verdicts: Sequence[DepthVerdict], judge: Judge) -> tuple[Point, ...]:
+    """The points with the verdicts of the first operating point; unchanged where it is undefined."""
+    said = {one.n_frozen: one.verdict for one in verdicts}
     return tuple(
-        point.replace(verdict=verdicts[depth], is_better=judge.is_better(depth))
+        point.replace(verdict=said[depth], is_better=judge.is_better(depth)) if depth in said else point
         for point in points
         if (depth := point.n_frozen) is not FULL
     )

@@ -167,12 +167,10 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         difference_ci_dev=None if pair is None else pair.difference_interval(),
         ratio=ratio,
         ratio_ci=None if ratio is None else _ratio_interval(own, others),
-        ratio_ci_dev=None if pair is None else pair.ratio_interval(),
+        ratio_ci_dev=_ratio_interval_dev(pair, ratio),
         ratio_above_chance=above_chance,
         ratio_above_chance_ci=None if above_chance is None else _ratio_interval(own, others, frame.chance),
-        ratio_above_chance_ci_dev=None
-        if above_chance is None or pair is None
-        else pair.ratio_interval(base=frame.chance),
+        ratio_above_chance_ci_dev=_ratio_interval_dev(pair, above_chance, frame.chance),
         learning_rate=group.specs[0].learning_rate or None,
         trained_parameters=results[0].cost.trained_parameters if results else None,
         seconds=_mean([result.cost.seconds for result in results]),
@@ -202,6 +200,10 @@ def _ratio_interval(own: stats.Floats, others: stats.Floats, base: float = 0.0) 
     # If runs crashed, there are fewer pairs than runs, and the mean of the paired full runs may not be above the base.
     is_above = len(others) and stats.is_above(stats.mean(others), base)
     return stats.ratio_interval(own - base, others - base) if is_above else None
+
+
+def _ratio_interval_dev(pair: stats.CrossedPair | None, ratio: float | None, base: float = 0.0) -> Interval | None:
+    return None if pair is None or ratio is None else pair.ratio_interval(base=base)
 
 
 def _pair(group: Replicates, frame: Frame) -> stats.CrossedPair | None:

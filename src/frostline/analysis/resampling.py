@@ -1,6 +1,6 @@
-"""Scores on resampled dev rows: how a score would move if other rows had been asked.
+"""Scores on resampled dev rows: how much a score would change with other dev rows.
 
-The draws depend on the number of rows alone, so all models of a task are scored on the same resamples.
+The draws depend only on the number of rows, so all models of a task are scored on the same resamples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from frostline.records.results import RunResult
 
 RESAMPLING_SEED = 1911_03090
 """Seed of every resampling, so that the same runs give the same record."""
-_N_RESAMPLES = 400
 _MOST_ROWS_AT_ONCE = 20_000
 """up to this many dev rows, all resamples are held in memory at once"""
 
@@ -52,12 +51,12 @@ def row_scores(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequ
     if is_row_unit and metric.of_tables is not None and n_units <= _MOST_ROWS_AT_ONCE:
         return _scores_of_classes(metric.of_tables, labels, answers)
     members = [] if is_row_unit else np.split(np.arange(len(labels)), np.flatnonzero(np.diff(units)) + 1)
-    rng, scores = np.random.default_rng(RESAMPLING_SEED), np.empty((len(answers), _N_RESAMPLES))
-    for place in range(_N_RESAMPLES):
-        drawn = rng.integers(n_units, size=n_units)
+
+    def scores(drawn: stats.Rows) -> list[float]:
         rows = drawn if is_row_unit else np.concatenate([members[unit] for unit in drawn])
-        scores[:, place] = [metric.of(labels[rows], answer[rows]) for answer in answers]
-    return scores
+        return [metric.of(labels[rows], answer[rows]) for answer in answers]
+
+    return stats.resampled_scores(scores, n_units, np.random.default_rng(RESAMPLING_SEED))
 
 
 def _scores_of_classes(
@@ -73,8 +72,4 @@ def _scores_of_classes(
 
 @functools.lru_cache(maxsize=2)
 def _resampled_counts(n_rows: int) -> NDArray[np.float32]:
-    """How often each row is drawn in each resample: (resamples, rows)."""
-    drawn = np.random.default_rng(RESAMPLING_SEED).integers(n_rows, size=(_N_RESAMPLES, n_rows))
-    drawn += n_rows * np.arange(_N_RESAMPLES)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=_N_RESAMPLES * n_rows)
-    return counts.reshape(_N_RESAMPLES, n_rows).astype(np.float32)
+    return stats.resampled_counts(n_rows, np.random.default_rng(RESAMPLING_SEED))

@@ -1,8 +1,8 @@
 """The default executor: processes of this machine, with one thread of ours per process.
 
-A worker is not a fork of the user's process and no re-import of the user's script, so that a plain script or a notebook
-can call frostline. It is forked by a process that has imported what workers need (`starter.py`). A worker that dies is
-one crashed run; a new worker takes its place.
+A worker is not a fork of the user's process, and it does not import the user's script again, so a plain script or a
+notebook can call frostline. Workers are forked by a fork server (`fork_server.py`). A worker that dies is one crashed
+run; a new worker takes its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Self
 
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job, Outcome
-from frostline.execution.starter import Starter
+from frostline.execution.fork_server import ForkServer
 from frostline.execution.transport import job_message, receive, send
 from frostline.records.environment import current_environment
 from frostline.records.results import Crash, EpochRecord, PausedRun, RunResult
@@ -61,7 +61,7 @@ class LocalProcesses:
     """An executor of `n_workers` processes; they start with the context and end with it."""
 
     def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
-        self._starter = Starter(max_cache_bytes, {**os.environ, **worker_variables(threads)})
+        self._fork_server = ForkServer(max_cache_bytes, {**os.environ, **worker_variables(threads)})
         self._n_workers = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -73,18 +73,19 @@ class LocalProcesses:
 
     def __enter__(self) -> Self:
         for index in range(self._n_workers):
-            self._workers.append(_Worker(self._starter))
+            self._workers.append(_Worker(self._fork_server))
             self._idle.put(index)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._is_closed.set()
+        self._fork_server.end()  # at once: a worker could only be killed after seconds of importing
         for worker in self._workers:
             worker.kill()
         self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
-        self._starter.close()
+        self._fork_server.close()
 
     @property
     def n_free(self) -> int:
@@ -138,7 +139,7 @@ class LocalProcesses:
         finally:
             if self._workers[index].is_dead and not self._is_closed.is_set():
                 self._workers[index].close()
-                self._workers[index] = _Worker(self._starter)
+                self._workers[index] = _Worker(self._fork_server)
             self._idle.put(index)
 
     def _ask(self, worker: _Worker, ticket: _Ticket, listener: Listener) -> None:
@@ -154,15 +155,15 @@ class LocalProcesses:
 class _Worker:
     """One process. Its answers have a pipe of their own; what libraries print goes to a log."""
 
-    def __init__(self, starter: Starter) -> None:
-        self._starter = starter
+    def __init__(self, server: ForkServer) -> None:
+        self._fork_server = server
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         their_jobs, jobs = os.pipe()
         answers, their_answers = os.pipe()
         self._jobs: IO[bytes] = os.fdopen(jobs, "wb")
         self._answers: IO[bytes] = os.fdopen(answers, "rb")
         try:
-            self._process = starter.fork(their_jobs, their_answers, self._log)
+            self._process = server.fork(their_jobs, their_answers, self._log)
         finally:
             os.close(their_jobs)
             os.close(their_answers)
@@ -211,6 +212,6 @@ class _Worker:
         return Crash(
             spec=spec,
             error=f"the process of this run died ({how}{hint})",
-            traceback=(self._starter.log + self._log.read())[-4000:],
+            traceback=(self._fork_server.log + self._log.read())[-4000:],
             environment=current_environment(spec.device),
         )

@@ -2,7 +2,7 @@
 
 Classification and regression are two such values. The rest of frostline asks the kind (how are labels read, which
 metrics are there, what is the loss) and never compares kinds, so a new kind is a new value and no change elsewhere. It
-may be defined in any module: `kinds.known` finds it by its import path.
+may be defined in any module: `kinds.registry` finds it by its import path.
 
 Objects of torch and transformers are given as import paths (`"torch.nn.functional:cross_entropy"`), because this
 package is imported by commands that must start without torch. `training` and `model` resolve them.

@@ -52,7 +52,7 @@ def score_table(curve: Curve) -> Table:
 
 
 def against_table(curve: Curve) -> Table:
-    """Each depth compared with the full model; without the interval of the difference, which is too wide for it."""
+    """Each depth compared with the full model, in 80 columns: without the interval of the difference."""
     minus_full = {"minus full": _DIFFERENCE["minus full"]}
     return _point_table(curve, "Against the full model", _FROZEN | minus_full | _SHARES | _SEEDS)
 
@@ -65,11 +65,11 @@ def wide_table(curve: Curve) -> Table:
 
 def operating_table(curve: Curve) -> Table:
     """The operating points and where they fall when the seeds are resampled."""
-    words = ("of", "frozen, when seeds are resampled")
+    words = ("of", "resampled seeds")
     plausible = f"{numbers.rough_share(curve.confidence)} set"
     return Table(
         title="Operating points: fewest trained layers, of those tried, that keep a share",
-        headers=("keep", words[0], "frozen", "trained layers", "sure", plausible, words[1]),
+        headers=("keep", words[0], "frozen", "trained layers", "established", plausible, words[1]),
         rows=tuple(_operating_row(asked) for asked in curve.operating_points),
         left=words,
     )
@@ -233,8 +233,16 @@ def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:
     trained = numbers.DASH if asked.trained_layers is None else str(asked.trained_layers)
     scale = curve_words.SCALE_WORDS[asked.scale]
     shares = curve_words.distribution(asked.distribution)
-    sure = numbers.DASH if asked.established is None else curve_words.depth(asked.established.n_frozen)
-    return numbers.keep_share(asked.keep), scale, frozen, trained, sure, curve_words.depths(asked.plausible), shares
+    established = numbers.DASH if asked.established is None else curve_words.depth(asked.established.n_frozen)
+    return (
+        numbers.keep_share(asked.keep),
+        scale,
+        frozen,
+        trained,
+        established,
+        curve_words.depths(asked.plausible),
+        shares,
+    )
 
 
 def _point_table(curve: Curve, title: str, cells: dict[str, Cell]) -> Table:

@@ -10,7 +10,7 @@ from frostline.stats.intervals import (
     moderated_margin,
     ratio_interval,
     resampled_counts,
-    row_variance,
+    resampled_scores,
     t_interval,
 )
 from frostline.stats.operating_points import (
@@ -49,7 +49,7 @@ __all__ = [
     "ratio_interval",
     "reaches",
     "resampled_counts",
-    "row_variance",
+    "resampled_scores",
     "short_depths",
     "std",
     "sum_of_squares",

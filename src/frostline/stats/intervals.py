@@ -22,6 +22,8 @@ from frostline.stats.basics import (
 
 MIN_SEEDS = 3
 """Below this no interval is given: Student's t with one degree of freedom is 13 standard errors wide."""
+N_RESAMPLES = 400
+"""How often dev rows are resampled."""
 
 
 def t_interval(values: Sequence[float] | Floats, *, confidence: float = 0.95) -> Interval | None:
@@ -86,15 +88,18 @@ def moderated_margin(
     return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
 
 
-def row_variance(
-    score: Callable[[Rows], float], n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400
-) -> float:
-    """The variance of a score over resampled rows (bootstrap); `score` is called with row numbers, which may repeat."""
-    return float(np.var([score(rng.integers(n_rows, size=n_rows)) for _ in range(n_resamples)], ddof=1))
+def resampled_scores(
+    scores: Callable[[Rows], Sequence[float]], n_rows: int, rng: np.random.Generator, *, n_resamples: int = N_RESAMPLES
+) -> Floats:
+    """The scores of several models on resampled rows (models, resamples).
+
+    `scores` is called with row numbers, which may repeat, and returns one score per model.
+    """
+    return np.array([scores(rng.integers(n_rows, size=n_rows)) for _ in range(n_resamples)], dtype=np.float64).T
 
 
-def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int = 400) -> NDArray[np.float32]:
-    """How often each row is drawn in each resample (resamples, rows): the same draws as in `row_variance`."""
+def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int = N_RESAMPLES) -> NDArray[np.float32]:
+    """How often each row is drawn in each resample (resamples, rows): the same draws as in `resampled_scores`."""
     drawn = rng.integers(n_rows, size=(n_resamples, n_rows)) + n_rows * np.arange(n_resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=n_resamples * n_rows).reshape(n_resamples, n_rows).astype(np.float32)
 
@@ -104,16 +109,15 @@ def crossed_interval(
     variance_of_rows: float,
     n_rows: int,
     *,
-    n_resamples: int = 400,
+    n_resamples: int = N_RESAMPLES,
     confidence: float = 0.95,
 ) -> Interval | None:
     """The interval of the mean score under new seeds and new rows; None below three seeds or two rows.
 
-    `scores` holds one score per seed, all on the same rows. `variance_of_rows` is the variance of their mean, from
-    `row_variance` with the same number of resamples. Seeds and rows are crossed random effects, so their variances add.
-    The interaction of seeds and rows is counted in both parts, which makes the interval slightly too wide, never too
-    narrow. Degrees of freedom follow Welch and Satterthwaite. The interval is never narrower than `t_interval`, because
-    new rows cannot make the mean more certain.
+    `scores` holds one score per seed, all on the same rows. `variance_of_rows` is the variance of their mean on
+    resampled rows. Seeds and rows are crossed random effects, so their variances add. The interaction of seeds and rows
+    is counted in both parts, which makes the interval slightly too wide, never too narrow. Degrees of freedom follow
+    Welch and Satterthwaite. The interval is never narrower than `t_interval`: new rows do not make the mean more sure.
     """
     array = np.asarray(scores, dtype=np.float64)
     if len(array) < MIN_SEEDS or n_rows < 2:

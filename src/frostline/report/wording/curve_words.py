@@ -34,8 +34,8 @@ PROTOCOL_WORDS = {
 ADVICE = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
 """what to do if nothing was learned"""
 INTERVALS_NOTE = (
-    "95% intervals: new seeds on this dev set; “with examples”, and against the full model: new seeds and new dev "
-    "examples. Verdict: whether a depth keeps the share, or is better than full, sure for all depths at once. "
+    "95% intervals: new seeds on this dev set; “with examples” and “against the full model”: new seeds and new dev "
+    "examples. Verdict: kept or short if that is established, else open; better: it beats the full model. "
     "Seconds: time to train and evaluate one run, without computing the frozen layers. "
     "Failed: the run ended at or below chance."
 )
@@ -111,8 +111,8 @@ def answer(curve: Curve) -> str:
         return _no_better_than_constant(curve, point, asked)
     trains = f"training {what_trains(point.trained_layers, curve.n_layers)}"
     failed = f"{failed_runs(point)} failed (at or below chance): " if point.n_failed else ""
-    is_sure = asked.established is None or asked.established.n_frozen == asked.n_frozen
-    estimate = "" if is_sure else "best estimate: "
+    is_established = asked.established is None or asked.established.n_frozen == asked.n_frozen
+    estimate = "" if is_established else "best estimate: "
     return (
         f"{_sentence(estimate + failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
         f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
@@ -121,21 +121,19 @@ def answer(curve: Curve) -> str:
 
 
 def established(curve: Curve, asked: OperatingPoint) -> str:
-    """What is sure, beside the estimate: the deepest depth that surely keeps the share, on both scales."""
+    """For which depth the share is established, on both scales; empty for results without verdicts."""
     if asked.established is None:
         return ""
     others = [one for one in curve.operating_points if one.keep == asked.keep and one.scale != asked.scale]
-    known = [one for one in (asked, *others) if one.established is not None]
-    sure = "; ".join(f"{_established(curve, one)} of {SCALE_WORDS[one.scale]}" for one in known)
-    return f" Sure at {numbers.rough_share(curve.confidence)} confidence: {sure}."
+    said = "; ".join(_established(curve, one) for one in (asked, *others) if one.established is not None)
+    return f" At {numbers.rough_share(curve.confidence)} confidence, {said}."
 
 
 def _established(curve: Curve, asked: OperatingPoint) -> str:
-    """`training the last 3 of 6 layers keeps 90%`, or that no depth is sure to."""
-    found, share = asked.established, numbers.keep_share(asked.keep)
+    share, found = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}", asked.established
     if found is None or found.n_frozen is FULL:
-        return f"no depth is sure to keep {share}"
-    return f"training {what_trains(found.trained_layers, curve.n_layers)} keeps {share}"
+        return f"{share} is not established for any depth"
+    return f"{share} is established for training {what_trains(found.trained_layers, curve.n_layers)}"
 
 
 def has_learned(full: Replicated) -> bool:
@@ -322,10 +320,10 @@ def _kept_with_interval(point: Point, scale: Scale) -> str:
 
 
 def share_interval(point: Point, scale: Scale) -> Interval | None:
-    """The interval of what a point keeps, over new seeds and new dev examples; for older results, over new seeds."""
-    if scale == "ratio":
-        return point.ratio_ci_dev or point.ratio_ci
-    return point.ratio_above_chance_ci_dev
+    """The interval of what a point keeps, over new seeds and new dev examples."""
+    if point.difference_ci_dev is None:  # a result of an earlier release, or too few seeds for any interval
+        return point.ratio_ci if scale == "ratio" else None
+    return point.ratio_ci_dev if scale == "ratio" else point.ratio_above_chance_ci_dev
 
 
 def _why_undefined(curve: Curve) -> str:
