@@ -35,9 +35,9 @@ def make_spec(n_frozen: Depth, seed: int, *, learning_rate: float = 2e-5) -> Run
     )
 
 
-def make_predictions(score: float, *, n_dev: int = 200, seed: int = 0) -> Predictions:
-    """Answers on balanced labels whose accuracy is as near to the score as rows allow, the mistakes drawn."""
-    labels = np.arange(n_dev) % 2
+def make_predictions(score: float, *, n_dev: int = 200, seed: int = 0, chance: float = 0.5) -> Predictions:
+    """Answers whose accuracy is as near to the score as rows allow, the mistakes drawn; a constant has `chance`."""
+    labels = (np.arange(n_dev) * max(chance, 0.5) % 1 < max(chance, 0.5) - 1e-9).astype(int)
     n_wrong = n_dev - round(min(max(score, 0.0), 1.0) * n_dev)
     wrong = np.random.default_rng(seed).choice(n_dev, size=n_wrong, replace=False)
     answers = labels.copy()
@@ -70,7 +70,7 @@ def make_result(
         metrics=metrics,
         chance=chance,
         train_score=min(score + 0.1, 1.0),
-        predictions=make_predictions(score, n_dev=n_dev, seed=seed),
+        predictions=make_predictions(score, n_dev=n_dev, seed=seed, chance=chance),
         label_names=("bad", "good"),
         n_train=80,
         n_dev=n_dev,

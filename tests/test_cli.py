@@ -33,6 +33,7 @@ from frostline import __version__, tasks
 from frostline.cli import main
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
+from losses import losses_of
 
 CURVE_FIELDS = {
     "model", "task", "metric", "chance", "n_layers", "protocol", "learning_rate", "line_search", "full", "points",
@@ -250,7 +251,7 @@ class TestSameBits:
 
 
 def losses(result: RunResult) -> list[float]:
-    return [epoch.train_loss for epoch in result.epochs]
+    return losses_of(result)
 
 
 def outputs(result: RunResult) -> np.ndarray[Any, Any]:

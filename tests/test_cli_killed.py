@@ -204,20 +204,20 @@ def test_a_worker_that_is_killed_is_a_crash_that_the_next_call_tries_again(
     assert curve["points"][-1]["scores"] == undisturbed.json["points"][-1]["scores"]
 
 
-def test_runs_that_raise_leave_what_the_others_gave(
+def test_runs_that_diverge_count_as_failed(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parse, "MOST_RATE", math.inf)
     asked = ["curve", str(toy.model), str(toy.train), "--epochs", "1", "--workers", "1", "--json"]
     # Above a rate that throws weights out of range, layers give NaN; a lone linear head only large numbers.
     asked += ["--lr", "1e30", "--seeds", "1", "--frozen", "2,3", "--out", str(tmp_path / "out")]
-    assert main(asked) == 5
+    assert main(asked) == 0
     said = capsys.readouterr()
     curve = json.loads(said.out)
-    assert curve["runs"] == {"done": 1, "reused": 0, "crashed": 2}
-    assert (curve["full"]["mean"], curve["full"]["seeds"], curve["points"][0]["scores"]) == (None, [], [])
-    assert curve["points"][1]["seeds"] == [0]
-    assert said.err.count("crashed: DivergedError") == 2
+    assert curve["runs"] == {"done": 3, "reused": 0, "crashed": 0}
+    assert (curve["full"]["mean"], curve["full"]["n_failed"]) == (curve["chance"], 1)
+    assert (curve["full"]["p_failed"], curve["full"]["train_loss"]) == (1.0, [None])
+    assert [point["n_diverged"] for point in (curve["full"], *curve["points"])] == [1, 1, 0]
+    assert said.err.count("training diverged") == 2
     assert "Traceback" not in said.err
-    assert len(run_files(tmp_path / "out")) == 1
-    assert len(list((tmp_path / "out" / "crashed").iterdir())) == 2
+    assert len(run_files(tmp_path / "out")) == 3

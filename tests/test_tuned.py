@@ -21,6 +21,7 @@ from frostline.records.serial import StoredArray
 from frostline.studies.planning.protocols import TUNED_RATES, best_rate
 from frostline.testing.models import make_spec
 from frostline.training.run import Runner
+from losses import losses_of
 from synthetic import make_result
 
 RATES = "1e-3,1e-2"
@@ -74,11 +75,11 @@ def test_what_is_held_out_is_scored_and_does_not_train(toy: Toy, tmp_path: Path)
     assert np.array_equal(held, data.train.ids[held_rows])
     assert (plain.n_train, plain.n_dev) == (len(kept_rows), len(held_rows))
     other = tuning_run(toy, with_other_text(toy, tmp_path / "held.csv", int(held[3])))
-    assert [epoch.train_loss for epoch in other.epochs] == pytest.approx([e.train_loss for e in plain.epochs], abs=1e-6)
+    assert losses_of(other) == pytest.approx(losses_of(plain), abs=1e-6)
     assert other.predictions.outputs != plain.predictions.outputs
     kept = int(data.train.ids[kept_rows[3]])
     twin = tuning_run(toy, with_other_text(toy, tmp_path / "kept.csv", kept))
-    assert abs(twin.epochs[-1].train_loss - plain.epochs[-1].train_loss) > 1e-5
+    assert abs(losses_of(twin)[-1] - losses_of(plain)[-1]) > 1e-5
 
 
 def test_each_depth_has_the_rate_that_was_best_on_held_out_rows(tuned: Finished) -> None:

@@ -164,7 +164,7 @@ def test_a_shallower_cut_that_falls_short_is_not_monotone() -> None:
         ([-0.1, 0.0, 0.1], 0.0, {"ratio", "ratio_above_chance"}),
         ([0.4, 0.5, 0.6], 0.5, {"ratio_above_chance"}),
         ([0.1 * 3] * 3, 0.3, {"ratio_above_chance"}),
-        ([-0.2, -0.1, -0.1], -1.0, {"ratio"}),
+        ([-0.2, -0.1, -0.1], 0.5, {"ratio", "ratio_above_chance"}),
         ([0.8] * 3, 0.5, set()),
     ],
 )

@@ -29,7 +29,14 @@ def test_without_intervals_their_absence_is_said_instead() -> None:
     ("full", "chance", "wanted"),
     [
         ([0.4, 0.5, 0.3], 0.5, ["ratio_above_chance is not given: @ is 0.4, not above chance (0.5)"]),
-        ([-0.1, -0.2, -0.3], -0.5, ["ratio is not given: @ is -0.2, not above 0"]),
+        (
+            [-0.1, -0.2, -0.3],
+            0.5,
+            [
+                "ratio is not given: @ is -0.2, not above 0",
+                "ratio_above_chance is not given: @ is -0.2, not above chance (0.5)",
+            ],
+        ),
         (GOOD, 0.5, []),
     ],
 )
@@ -78,8 +85,8 @@ def test_without_a_full_model_or_a_scale_the_dev_rows_are_not_spoken_of() -> Non
 
 def test_failed_runs_are_counted_by_depth() -> None:
     curve = make_curve(GOOD, {2: [0.7, 0.5, 0.4], 3: [0.7, 0.7, 0.7]})
-    assert _lines(curve, "at or below") == [
-        "2 frozen layers: 2 of 3 runs ended at or below chance (0.5); the mean includes them"
+    assert _lines(curve, "learned nothing") == [
+        "2 frozen layers: 2 of 3 runs learned nothing, 21% to 94% of all (chance 0.5); the mean includes them"
     ]
 
 
@@ -106,9 +113,9 @@ def test_seeds_that_never_meet_leave_no_distribution() -> None:
 
 
 def test_a_constant_answer_that_keeps_the_share_is_a_warning() -> None:
-    high = make_curve([0.88] * 3, {2: [0.87] * 3}, keep=(0.9, 0.95), chance=0.812)
+    high = make_curve([0.88] * 3, {2: [0.87] * 3}, keep=(0.9, 0.95), chance=0.81)
     (line,) = _lines(high, "constant answer")
-    assert "92% of the full accuracy (0.812), so keep 0.9 says little" in line
+    assert "92% of the full accuracy (0.81), so keep 0.9 says little" in line
     assert _lines(make_curve([0.88] * 3, {2: [0.87] * 3}, chance=0.5), "constant answer") == []
 
 

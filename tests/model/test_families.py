@@ -19,6 +19,7 @@ from frostline.training.batches import Batch, Encoded, encode, make_batch
 from frostline.training.forward import Forward
 from frostline.training.prefix import Split, compute_states
 from frostline.training.run import Runner
+from losses import losses_of
 from tiny import PACKED, STEPS, TEETH, Case, distance, step_losses
 
 # The library's DeBERTa calls torch.jit.script on import.
@@ -220,7 +221,7 @@ def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runne
         spec = spec.replace(is_cached=strategy not in ("full", "freeze:0"))
         result, stack = runner.train(spec)
         assert spec.pair_joiner == ("\n" if task == "pairs" and family in DECODERS else None)
-        assert np.isfinite([result.score, result.train_score, *(epoch.train_loss for epoch in result.epochs)]).all()
+        assert np.isfinite([result.score, result.train_score, *losses_of(result)]).all()
         outputs = result.predictions.outputs.array()
         assert outputs.shape == (result.n_dev, 1 if kind == "regression" else 2)
         wanted = stack.all_parameters if strategy == "full" else stack.parameters_above(int(strategy[-1]))

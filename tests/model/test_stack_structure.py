@@ -36,6 +36,7 @@ from frostline.model.stack import NoDepthError, Stack
 from frostline.model.structure import find_layers, probed_tokens
 from frostline.testing.models import FAMILIES, Family, make_spec, make_stack, make_task, make_tokenizer
 from frostline.training.run import Runner
+from losses import losses_of
 from tiny import BASIC, TEETH, Case, distance
 
 
@@ -99,7 +100,7 @@ def test_a_model_never_seen_before_is_trained_from_its_folder(strategy: str, tmp
     for is_cached in (False, strategy != "full"):
         result, stack = Runner().train(spec.replace(is_cached=is_cached))
         assert (result.n_layers, stack.structure.width) == (N_LAYERS, 8)
-        losses.append([epoch.train_loss for epoch in result.epochs])
+        losses.append(losses_of(result))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert losses[0][1] < losses[0][0]
 

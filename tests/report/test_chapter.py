@@ -118,8 +118,8 @@ def test_a_result_prints_as_title_answer_and_one_table() -> None:
 
 
 def test_failed_is_explained_where_it_is_shown() -> None:
-    assert "Failed: the run ended at or below chance" in runs_table([make_chapter()]).title
-    assert "Failed: the run ended at or below chance" in " ".join(printed(make_chapter()).split())
+    assert "Failed: the run learned nothing" in runs_table([make_chapter()]).title
+    assert "Failed: the run learned nothing" in " ".join(printed(make_chapter()).split())
 
 
 def test_a_depth_no_better_than_a_constant_is_not_recommended() -> None:
@@ -135,7 +135,7 @@ def test_a_depth_no_better_than_a_constant_is_not_recommended() -> None:
 def test_failed_runs_of_the_recommended_depth_come_first() -> None:
     curve = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.8, 0.8, 0.5)}, keeps=(0.8,))
     said = curve_words.answer(curve)
-    assert said.startswith("1 of 3 runs failed (at or below chance): training the last 3 of 6 layers keeps 87.5%")
+    assert said.startswith("1 of 3 runs failed (they learned nothing): training the last 3 of 6 layers keeps 87.5%")
 
 
 @pytest.mark.parametrize("full", [(0.3, 0.3), (0.29, 0.3)])

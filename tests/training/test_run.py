@@ -28,6 +28,7 @@ from frostline.testing.models import Family, make_model, make_spec, make_task, m
 from frostline.training import forward as forward_module
 from frostline.training import run as run_module
 from frostline.training.run import TRAIN_SAMPLE, Runner
+from losses import losses_of
 from tiny import BASIC, TEETH
 
 N_ROWS = 60
@@ -82,7 +83,7 @@ def test_every_field_of_a_result(family: Family, strategy: str, layout: str, fol
     assert result.epochs == tuple(seen)
     assert [epoch.epoch for epoch in result.epochs] == [1, 2]
     assert {epoch.n_steps for epoch in result.epochs} == {math.ceil(len(data.train) / spec.batch_size)}
-    assert all(math.isfinite(epoch.train_loss) and epoch.train_loss > 0 for epoch in result.epochs)
+    assert all(math.isfinite(loss) and loss > 0 for loss in losses_of(result))
     assert spec.learning_rate > result.epochs[0].learning_rate > result.epochs[1].learning_rate == 0.0
     assert (result.n_train, result.n_dev, result.n_layers) == (len(data.train), len(data.dev), 2)
     assert result.label_names == ("bad", "good")
@@ -293,7 +294,7 @@ def test_a_run_does_not_depend_on_the_global_generator(folder: Path) -> None:
 def test_dropout_in_frozen_layers_is_another_protocol(folder: Path) -> None:
     spec = make_spec(folder / "bert", folder / "plain.csv", strategy="freeze:2")
     without, with_dropout = (Runner().run(spec.replace(frozen_dropout=one)) for one in (False, True))
-    assert abs(without.epochs[-1].train_loss - with_dropout.epochs[-1].train_loss) > 1e-3
+    assert abs(losses_of(without)[-1] - losses_of(with_dropout)[-1]) > 1e-3
     assert without.key != with_dropout.key
 
 

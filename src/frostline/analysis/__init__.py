@@ -24,11 +24,12 @@ from frostline.analysis.curve_records import (
     Replicated,
     RunCounts,
     TriedRate,
+    WithoutFailed,
 )
 from frostline.analysis.curves import build_curve
 from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
-from frostline.analysis.resampling import dev_variance, row_variance
+from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, row_variance
 from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
@@ -61,10 +62,13 @@ __all__ = [
     "TriedFor",
     "TriedRate",
     "View",
+    "WithoutFailed",
     "build_comparison",
     "build_curve",
     "build_sizes",
+    "dev_scores",
     "dev_variance",
+    "has_failed",
     "is_on_front",
     "probe_points",
     "row_variance",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from frostline import stats
 from frostline.analysis.curve_records import CurveCost, Interval, Replicated, RunCounts
 from frostline.analysis.points import Replicates, make_frame, replicated
+from frostline.analysis.warnings import failed_words
 from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
@@ -186,8 +187,7 @@ def _warnings(comparison: Comparison, missing: Mapping[str, tuple[int, ...]]) ->
                 "it has no score" if point.mean is None else "missing from its mean"
             )
         if point.n_failed:
-            runs = f"{point.n_failed} of {len(point.scores)} runs"
-            yield f"{point.name}: {runs} ended at or below chance ({comparison.chance:.4g})"
+            yield f"{point.name}: {failed_words(point)} (chance {comparison.chance:.4g})"
     yield from _missing_ratios(comparison)
     yield from _rate_warnings(comparison)
     if comparison.cost.prefix_seconds:

@@ -51,8 +51,8 @@ class Replicated(Record):
     """their scores, in the same order"""
     train_scores: tuple[float, ...]
     """their scores on the training sample, in the same order"""
-    train_loss: tuple[float, ...]
-    """their mean training loss in the last epoch, in the same order"""
+    train_loss: tuple[float | None, ...]
+    """their mean training loss in the last epoch, in the same order; None for a run that diverged"""
     other_metrics: dict[str, OtherMetric]
     """the task's other metrics"""
     difference: float | None
@@ -82,7 +82,16 @@ class Replicated(Record):
     peak_bytes: int | None
     """largest peak private memory of its runs"""
     n_failed: int
-    """runs that ended at or below chance"""
+    """runs that learned nothing: the score is not above the 95th percentile of the same predictions' scores under
+    permuted labels"""
+    n_diverged: int = added_later(0)
+    """those of them whose loss or outputs became infinite or not a number"""
+    failed_seeds: tuple[int, ...] = added_later(())
+    """their seeds"""
+    p_failed: float | None = added_later(None)
+    """share of the runs that failed"""
+    p_failed_ci: Interval | None = added_later(None)
+    """95% interval of that share (Wilson)"""
     mean_without_failed: float | None
     """mean score of the other runs; None if all failed"""
     expected_best: tuple[float, ...]
@@ -169,6 +178,20 @@ class OperatingPoint(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WithoutFailed(Record):
+    """The operating point of the runs that did not fail."""
+
+    keep: float
+    """the share asked for"""
+    scale: Scale
+    """what the share is taken of"""
+    n_frozen: Depth
+    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
+    trained_layers: int | None
+    """layers left to train; None if the scale is undefined"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TriedRate(Record):
     """One run of the line search."""
 
@@ -237,7 +260,7 @@ class Curve(Record):
     metric: str
     """name of the metric that gives the score"""
     chance: float
-    """best score of a constant prediction on dev"""
+    """best score without reading a text: of a constant answer, or of guessing classes by their shares"""
     n_layers: int
     """number of layers of the model"""
     protocol: Protocol
@@ -262,6 +285,8 @@ class Curve(Record):
     """what the reader should know about data, model and statistics"""
     confidence: float = added_later(0.95)
     """how sure verdicts, established depths and plausible depths are"""
+    operating_points_without_failed: tuple[WithoutFailed, ...] = added_later(())
+    """the operating points again, without the runs that failed"""
 
     @property
     def search(self) -> Finding | None:

@@ -5,6 +5,7 @@ This module does not know how runs are made or stored.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +22,7 @@ from frostline.analysis.curve_records import (
     Point,
     RunCounts,
     TriedRate,
+    WithoutFailed,
 )
 from frostline.analysis.points import (
     Frame,
@@ -77,6 +79,7 @@ def build_curve(
         runs=runs,
         warnings=(),
         confidence=request.confidence,
+        operating_points_without_failed=_without_failed(request.keep, scales, full_point, plain, frame),
     )
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
     from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
@@ -142,6 +145,25 @@ def _operating_point(keep: float, scale: Scale, points: Sequence[Point], judge: 
         verdicts=tuple(DepthVerdict(n_frozen=depth, verdict=said) for depth, said in verdicts.items()),
         established=Established(n_frozen=established, trained_layers=trained_above(established, frame.n_layers)),
     )
+
+
+def _without_failed(
+    keeps: Sequence[float], scales: Sequence[Scale], full: Point, points: Sequence[Point], frame: Frame
+) -> tuple[WithoutFailed, ...]:
+    """The operating points of the runs that did not fail; none where no run did, because they are the same."""
+    if not any(point.n_failed for point in (full, *points)):
+        return ()
+    means = {p.n_frozen: p.mean_without_failed for p in points if p.mean_without_failed is not None}
+    by_depth = {depth: mean for depth, mean in means.items() if depth is not FULL}
+    found = []
+    for keep, scale in itertools.product(keeps, scales):
+        base, best = frame.base(scale), full.mean_without_failed
+        is_defined = best is not None and stats.is_above(best, base)
+        bar = stats.bar_of(keep, best, base) if best is not None and is_defined else math.inf
+        depth = stats.operating_depth(by_depth, bar)
+        trained = trained_above(depth, frame.n_layers) if is_defined else None
+        found.append(WithoutFailed(keep=keep, scale=scale, n_frozen=depth, trained_layers=trained))
+    return tuple(found)
 
 
 def _distribution(keep: float, base: float, points: Sequence[Point], frame: Frame) -> tuple[DepthShare, ...]:

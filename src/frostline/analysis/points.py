@@ -14,8 +14,9 @@ import numpy as np
 
 from frostline import stats
 from frostline.analysis.curve_records import Interval, OtherMetric, Replicated
-from frostline.analysis.resampling import dev_scores
+from frostline.analysis.resampling import dev_scores, has_failed
 from frostline.errors import FrostlineError
+from frostline.kinds import kind_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.specs import Protocol, RunSpec, Scale
@@ -42,6 +43,16 @@ class Replicates:
         if len(results) < 2:
             return {}
         return {result.spec.seed: scores for result, scores in zip(results, dev_scores(results), strict=True)}
+
+    @functools.cached_property
+    def failed(self) -> frozenset[int]:
+        """The seeds whose runs learned nothing."""
+        return frozenset(result.spec.seed for result in self.finished() if has_failed(result))
+
+    @property
+    def has_mostly_failed(self) -> bool:
+        """Whether half of the runs or more learned nothing."""
+        return 2 * len(self.failed) >= len(self.finished())
 
     def scored(self, seeds: Sequence[int]) -> stats.Scored:
         """The scores of some of the seeds."""
@@ -96,7 +107,8 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
     if metric is None:
         raise FrostlineError("the runs do not say what their metric is; their task is not resolved")
     first = results[0]
-    return Frame(metric=metric, chance=first.chance, n_layers=first.n_layers, n_rows=first.n_dev, full_runs=full)
+    chance = kind_of(first.spec.task).chance(metric, first.predictions.labels.array())
+    return Frame(metric=metric, chance=chance, n_layers=first.n_layers, n_rows=first.n_dev, full_runs=full)
 
 
 def _check_alike(what: str, group: Replicates) -> None:
@@ -143,7 +155,8 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
     """Scores and costs of some replicates."""
     results = group.finished()
     scores = [result.score for result in results]
-    succeeded = [score for score in scores if stats.is_above(score, frame.chance)]
+    failed = [result.spec.seed for result in results if result.spec.seed in group.failed]
+    succeeded = [result.score for result in results if result.spec.seed not in group.failed]
     mean = _mean(scores)
     pairs = [(result.score, frame.full[result.spec.seed]) for result in results if result.spec.seed in frame.full]
     own, others = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
@@ -175,7 +188,11 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         trained_parameters=results[0].cost.trained_parameters if results else None,
         seconds=_mean([result.cost.seconds for result in results]),
         peak_bytes=_largest([result.cost.peak_bytes for result in results]),
-        n_failed=len(scores) - len(succeeded),
+        n_failed=len(failed),
+        n_diverged=sum(result.diverged for result in results),
+        failed_seeds=tuple(failed),
+        p_failed=len(failed) / len(scores) if scores else None,
+        p_failed_ci=stats.wilson_interval(len(failed), len(scores)),
         mean_without_failed=_mean(succeeded),
         expected_best=stats.expected_best(scores),
     )

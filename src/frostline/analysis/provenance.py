@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from frostline import stats
+from frostline.analysis.resampling import has_failed
 from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
@@ -36,14 +36,14 @@ class RunLine(Record):
     """score on a sample of the training rows"""
     epoch_scores: tuple[float, ...]
     """score on dev after each epoch"""
-    epoch_losses: tuple[float, ...]
-    """mean training loss of each epoch"""
+    epoch_losses: tuple[float | None, ...]
+    """mean training loss of each epoch; None if training diverged in it"""
     seconds: float
     """time to train and evaluate, without the prefix"""
     peak_bytes: int | None
     """peak private memory"""
     is_failed: bool
-    """the run ended at or below chance"""
+    """the run learned nothing: its score is not above what its predictions score under permuted labels"""
 
     @classmethod
     def of(cls, result: RunResult) -> RunLine:
@@ -62,7 +62,7 @@ class RunLine(Record):
             epoch_losses=tuple(epoch.train_loss for epoch in result.epochs),
             seconds=result.cost.seconds,
             peak_bytes=result.cost.peak_bytes,
-            is_failed=not stats.is_above(result.score, result.chance),
+            is_failed=has_failed(result),
         )
 
 

@@ -1,4 +1,4 @@
-"""Scores on resampled dev rows: how much a score would change with other dev rows.
+"""Scores on resampled dev rows (how much would other rows change them?) and under permuted labels (is it chance?).
 
 The draws depend only on the number of rows, so all models of a task are scored on the same resamples.
 """
@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 from frostline import stats
 from frostline.kinds import Kind, kind_of
 from frostline.records.results import RunResult
+from frostline.records.serial import StoredArray
+from frostline.records.specs import TaskSpec
 
 RESAMPLING_SEED = 1911_03090
 """Seed of every resampling, so that the same runs give the same record."""
+N_PERMUTATIONS = 399
+"""Permutations of the labels that a run must beat to have learned something; 1 + N is a multiple of 20."""
 _MOST_ROWS_AT_ONCE = 20_000
 """up to this many dev rows, all resamples are held in memory at once"""
 
@@ -32,6 +36,25 @@ def dev_scores(results: Sequence[RunResult]) -> stats.Floats:
     task = results[0].spec.task
     outputs = [result.predictions.outputs.array() for result in results]
     return row_scores(kind_of(task), task.metric or "", results[0].predictions.labels.array(), outputs)
+
+
+def has_failed(result: RunResult) -> bool:
+    """Whether a run learned nothing: it diverged, or 95% of the permutations of the labels are not below its score."""
+    predictions = result.predictions
+    return result.diverged or is_by_chance(result.spec.task, predictions.labels, predictions.outputs)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_by_chance(task: TaskSpec, stored_labels: StoredArray, stored_outputs: StoredArray) -> bool:
+    """Whether a score is not above the 95th percentile of the same predictions' score under permuted labels."""
+    kind, name = kind_of(task), task.metric or ""
+    labels, metric = stored_labels.array(), kind.metric(name)
+    answers = kind.answers(name, labels, stored_outputs.array())
+    rng = np.random.default_rng(RESAMPLING_SEED)
+    permuted = sorted(metric.of(rng.permutation(labels), answers) for _ in range(N_PERMUTATIONS))
+    # Of 400 equally likely scores, this run's and 399 permuted ones, its own is among the highest 20 in 5% of cases.
+    bar = permuted[(N_PERMUTATIONS + 1) * 95 // 100 - 1]
+    return not stats.is_above(metric.of(labels, answers), bar)
 
 
 def row_variance(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:

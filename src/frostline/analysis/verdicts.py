@@ -24,11 +24,11 @@ class Judge:
     @classmethod
     def of(cls, depths: Mapping[int, Replicates], frame: Frame, confidence: float) -> Judge:
         """The judge of these depths."""
-        full = None if frame.full_runs is None else _scored(frame.full_runs, frame.chance)
-        is_unsure = frame.full_runs is None or _has_mostly_failed(frame.full_runs, frame.chance)
+        full = None if frame.full_runs is None else _scored(frame.full_runs)
+        is_unsure = frame.full_runs is None or frame.full_runs.has_mostly_failed
         pairs: dict[int, stats.CrossedPair | None] = {}
         for depth, group in sorted(depths.items()):
-            own = None if is_unsure else _scored(group, frame.chance)
+            own = None if is_unsure else _scored(group)
             pairs[depth] = None if own is None or full is None else stats.not_paired(own, full, frame.n_rows)
         return cls(pairs, confidence)
 
@@ -53,16 +53,8 @@ class Judge:
         return (1 - self.confidence) / max(1, len(self.pairs))
 
 
-def _failed(group: Replicates, chance: float) -> set[int]:
-    return {result.spec.seed for result in group.finished() if not stats.is_above(result.score, chance)}
-
-
-def _has_mostly_failed(group: Replicates, chance: float) -> bool:
-    return 2 * len(_failed(group, chance)) >= len(group.finished())
-
-
-def _scored(group: Replicates, chance: float) -> stats.Scored | None:
+def _scored(group: Replicates) -> stats.Scored | None:
     """The runs that a verdict is about; None below two."""
-    left_out = set() if _has_mostly_failed(group, chance) else _failed(group, chance)
+    left_out = frozenset[int]() if group.has_mostly_failed else group.failed
     seeds = [seed for seed in group.resampled if seed not in left_out]
     return group.scored(seeds) if len(seeds) > 1 else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frostline import stats
-from frostline.analysis.curve_records import Curve, OperatingPoint, Point
+from frostline.analysis.curve_records import Curve, OperatingPoint, Point, Replicated
 from frostline.records.depth import FULL, Depth, depth_words
 
 
@@ -101,9 +101,15 @@ def _high_chance(curve: Curve) -> Iterator[str]:
 def _failures(curve: Curve) -> Iterator[str]:
     for point in _all_points(curve):
         if point.n_failed:
-            runs = f"{point.n_failed} of {len(point.scores)} runs"
-            said = f"{runs} ended at or below chance ({curve.chance:.4g})"
+            said = f"{failed_words(point)} (chance {curve.chance:.4g})"
             yield f"{depth_words(point.n_frozen)}: {said}; the mean includes them"
+
+
+def failed_words(point: Replicated) -> str:
+    """How many runs failed, how many of them diverged, and how likely a run is to fail."""
+    diverged = f", {point.n_diverged} diverged" if point.n_diverged else ""
+    likely = "" if point.p_failed_ci is None else f", {point.p_failed_ci[0]:.0%} to {point.p_failed_ci[1]:.0%} of all"
+    return f"{point.n_failed} of {len(point.scores)} runs learned nothing{diverged}{likely}"
 
 
 def _order(curve: Curve) -> Iterator[str]:

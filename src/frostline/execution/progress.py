@@ -60,6 +60,8 @@ class ProgressListener(Listener):
         """Shows the score."""
         spec = result.spec
         self.progress.run_finished(label(spec), self.units(spec), result.cost.seconds, result.score)
+        if result.diverged:
+            self.progress.note(f"{label(spec)}: training diverged, so the run counts as failed; try a lower --lr")
 
     def crashed(self, crash: Crash, path: Path) -> None:
         """Shows the error and the file with the traceback."""

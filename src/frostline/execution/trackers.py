@@ -28,7 +28,8 @@ def run_name(spec: RunSpec) -> str:
 def epoch_values(record: EpochRecord) -> dict[str, float]:
     """The values logged for an epoch."""
     dev = {f"dev/{name}": value for name, value in record.metrics.items()}
-    return {"train/loss": record.train_loss, "train/rate": record.learning_rate, **dev}
+    loss = {} if record.train_loss is None else {"train/loss": record.train_loss}
+    return {**loss, "train/rate": record.learning_rate, **dev}
 
 
 def final_values(result: RunResult) -> dict[str, float]:

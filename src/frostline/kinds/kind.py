@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from frostline.errors import check_choice
 from frostline.kinds.labels import Labels
 from frostline.kinds.metrics import Array, Metric
+from frostline.stats import is_above
 
 
 @final
@@ -65,7 +66,7 @@ class Kind:
     check_outputs: Callable[[Metric, Array, Array], None]
     """raises UsageError if outputs do not fit the labels"""
     constants: Callable[[Labels], Array]
-    """the constant answers to these labels among which the best one is: chance is its score"""
+    """the constant answers to these labels among which the best one is"""
     mean_loss: Callable[[Labels, Array], float]
     """the loss that training minimises, for labels and outputs of all rows"""
     torch_loss: str
@@ -110,10 +111,25 @@ class Kind:
         return self.metric(metric_name).of(labels, self.answers(metric_name, labels, outputs))
 
     def chance(self, metric_name: str, labels: Array) -> float:
-        """The best score that a constant answer reaches on these labels."""
+        """The best score without reading a text: of a constant answer, or of guessing classes by their shares."""
+        metric = self.metric(metric_name)
+        constant = metric.of(labels, np.full(len(labels), self.best_constant(metric_name, labels)))
+        if metric.of_tables is None:
+            return constant
+        counts = np.bincount(labels, minlength=2)
+        guessed = float(metric.of_tables(np.outer(counts, counts / len(labels))))
+        return guessed if is_above(guessed, constant) else constant
+
+    def best_constant(self, metric_name: str, labels: Array) -> Any:
+        """The constant answer with the best score on these labels."""
         metric = self.metric(metric_name)
         self.check_labels(metric, labels)
-        return max(metric.of(labels, np.full(len(labels), constant)) for constant in self.constants(labels))
+        return max(self.constants(labels), key=lambda one: metric.of(labels, np.full(len(labels), one)))
+
+    def constant_outputs(self, answer: Any, n_rows: int, n_classes: int) -> NDArray[np.float32]:
+        """The raw outputs of a model that gives every row the same answer; `n_classes` is 0 without classes."""
+        row = np.eye(n_classes)[int(answer)] if self.has_classes else np.full(self.n_outputs or 1, answer)
+        return np.tile(row.astype(np.float32), (n_rows, 1))
 
     def head(self, label_names: Sequence[str]) -> Head:
         """The head for a task with these classes (none: the kind has a fixed number of outputs)."""

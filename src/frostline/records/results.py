@@ -15,8 +15,8 @@ class EpochRecord(Record):
 
     epoch: int
     """counted from 1"""
-    train_loss: float
-    """mean loss over the epoch's rows, dropout on, full precision"""
+    train_loss: float | None
+    """mean loss over the epoch's rows, dropout on, full precision; None if training diverged in it"""
     metrics: dict[str, float]
     """all metrics of the task on dev at the end of the epoch"""
     learning_rate: float
@@ -102,7 +102,7 @@ class RunResult(Record):
     metrics: dict[str, float]
     """all metrics of the task on dev at the end of the last epoch"""
     chance: float
-    """best score of a constant prediction on dev"""
+    """best score without reading a text, on dev; `analysis` computes it anew from the labels"""
     train_score: float
     """the same metric on a fixed sample of at most 1,000 training rows, at the end"""
     predictions: Predictions
@@ -121,6 +121,8 @@ class RunResult(Record):
     """what the user should know about the data"""
     environment: Environment = json_name("circumstances")
     """versions, hardware, command line, time"""
+    diverged: bool = added_later(False)
+    """loss or outputs became infinite or not a number: the outputs are those of the best constant, the loss is null"""
     probes: tuple[Probe, ...] = added_later(())
     """for a closed-form fit to features, the best probe of every layer"""
 

@@ -12,6 +12,7 @@ from frostline.stats.intervals import (
     resampled_counts,
     resampled_scores,
     t_interval,
+    wilson_interval,
 )
 from frostline.stats.operating_points import (
     bar_of,
@@ -55,4 +56,5 @@ __all__ = [
     "sum_of_squares",
     "t_interval",
     "verdict",
+    "wilson_interval",
 ]

@@ -104,6 +104,21 @@ def resampled_counts(n_rows: int, rng: np.random.Generator, *, n_resamples: int 
     return np.bincount(drawn.ravel(), minlength=n_resamples * n_rows).reshape(n_resamples, n_rows).astype(np.float32)
 
 
+def wilson_interval(n_hits: int, n_tries: int, *, confidence: float = 0.95) -> Interval | None:
+    """Wilson's interval of a share; None without a try.
+
+    >>> low, high = wilson_interval(0, 5)
+    >>> round(low, 2), round(high, 2)
+    (0.0, 0.43)
+    """
+    if not n_tries:
+        return None
+    z = t_quantile(math.inf, confidence)
+    centre, spread = n_hits + z * z / 2, z * math.sqrt(n_hits * (n_tries - n_hits) / n_tries + z * z / 4)
+    low, high = (centre - spread) / (n_tries + z * z), (centre + spread) / (n_tries + z * z)
+    return max(0.0, low), min(1.0, high)
+
+
 def crossed_interval(
     scores: Sequence[float] | Floats,
     variance_of_rows: float,

@@ -61,7 +61,8 @@ class Results:
         key = wanted.spec.key
         if key in self.crashed:
             return True
-        return key in self.finished if wanted.until is None else (key, wanted.until) in self.paused
+        # A run that diverged before its pause has finished.
+        return key in self.finished or (wanted.until is not None and (key, wanted.until) in self.paused)
 
     def has_all(self, specs: Iterable[RunSpec]) -> bool:
         """Whether each of these runs has finished or crashed."""

@@ -18,6 +18,7 @@ from frostline.studies.planning.axis import run_cost, spec_at
 from frostline.studies.planning.protocols import Programme, best_rate, finished_line_searches, flat, rate_messages
 from frostline.studies.requests.config_file import resolved_config, train_settings
 from frostline.studies.study import Results
+from frostline.training.loop import DivergedError
 from frostline.training.run import Runner
 
 
@@ -61,6 +62,8 @@ def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, s
     result, stack = Runner(session.options.max_cache_bytes).train(spec, lambda record: events.epoch(spec, record))
     events.finished(result)
     session.resolver.store.put(result)
+    if result.diverged:
+        raise DivergedError(f"{label(spec)}: training diverged, so no model is saved; try a lower --lr")
     save_model(result, stack, session.resolver.inputs(resolved).pretrained.tokenizer, save)
     progress.note(f"saved the model of {label(spec)} in {save}")
     return result

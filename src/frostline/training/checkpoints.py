@@ -1,4 +1,4 @@
-"""Checkpoints as bytes: the content that travels between a worker and the driver, and that the store keeps.
+"""Paused runs, and checkpoints as bytes: the content that travels between a worker and the driver, and that the store keeps.
 
 Nothing is unpickled but tensors and plain values (`weights_only`).
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 import pickle
 from zipfile import BadZipFile
 
 import torch
 
-from frostline.training.loop import Checkpoint
+from frostline.analysis import row_variance
+from frostline.records.results import PausedRun
+from frostline.training.loop import Checkpoint, PausedTraining, Training, scores
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -34,3 +37,20 @@ def from_bytes(content: bytes | None, until: int | None = None) -> Checkpoint | 
         if isinstance(found, dict) and found.keys() == names and (until is None or found["n_steps"] <= until):
             return Checkpoint(**found)
     return None
+
+
+def paused_run(training: Training, paused: PausedTraining) -> PausedRun:
+    """The record of a pause: what the run scores on a sample of dev, and what it goes on from."""
+    kind, names = training.kind, training.metric_names
+    labels, outputs = training.dev_sample.labels, paused.outputs
+    found = scores(kind, names, labels, outputs)
+    return PausedRun(
+        spec=training.spec,
+        n_steps=paused.checkpoint.n_steps,
+        metrics=found,
+        score=found[names[0]],
+        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
+        loss=kind.mean_loss(labels, outputs),
+        seconds=paused.checkpoint.all_seconds,
+        checkpoint=to_bytes(paused.checkpoint),
+    )

@@ -33,7 +33,7 @@ from frostline.training.prefix import Split
 
 
 class DivergedError(FrostlineError):
-    """The training loss is not finite."""
+    """The loss or the outputs are not finite."""
 
     exit_code = EXIT_CRASHED_RUNS
 
@@ -69,9 +69,11 @@ class Trained:
     outputs: NDArray[np.float32]
     """the model's outputs for dev after the last epoch (rows, classes)"""
     train_outputs: NDArray[np.float32] | None = None
-    """outputs for all training rows, where a closed-form fit has them anyway"""
+    """outputs for all training rows, where they are known without asking the model"""
     probes: tuple[Probe, ...] = ()
     """for a closed-form fit, the best probe of every layer"""
+    is_diverged: bool = False
+    """the outputs are those of the best constant answer"""
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ def train(
             losses.append((descent.step(batch), len(batch.positions)))
         if descent.n_done == until:  # before the epoch is scored, if this was its last step
             checkpoint = descent.checkpoint(losses, time.perf_counter() - began)
-            return PausedTraining(checkpoint, predict(training.forward, training.dev_sample))
+            return PausedTraining(checkpoint, _finite_outputs(training, training.dev_sample, epoch))
         mean_loss = _mean_loss(losses, epoch)
-        outputs = predict(training.forward, training.dev)
+        outputs = _finite_outputs(training, training.dev, epoch)
         record = EpochRecord(
             epoch=epoch,
             train_loss=mean_loss,
@@ -154,6 +156,32 @@ def train(
         descent.epochs.append(record)
         losses, spent = [], 0.0
     assert outputs is not None, "there is at least one epoch to train"
+    return outputs
+
+
+def diverged(training: Training, epochs: Sequence[EpochRecord], n_classes: int) -> Trained:
+    """The outcome of a run that diverged after these epochs: it has failed, and answers with the best constant."""
+    kind, names, labels = training.kind, training.metric_names, training.dev.labels
+    constant = kind.best_constant(names[0], labels)
+    outputs, of_train = (
+        kind.constant_outputs(constant, n_rows, n_classes) for n_rows in (len(labels), len(training.train.encoded))
+    )
+    record = EpochRecord(
+        epoch=len(epochs) + 1,
+        train_loss=None,
+        metrics=scores(kind, names, labels, outputs),
+        learning_rate=0.0,
+        n_steps=0,
+        seconds=0.0,
+    )
+    training.on_epoch(record)
+    return Trained([*epochs, record], outputs, of_train, is_diverged=True)
+
+
+def _finite_outputs(training: Training, split: Split, epoch: int) -> NDArray[np.float32]:
+    outputs = predict(training.forward, split)
+    if not np.isfinite(outputs).all():
+        raise DivergedError(f"the model's outputs were not finite after epoch {epoch}; try a lower learning rate")
     return outputs
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import strategies
-from frostline.analysis import row_variance
 from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
 from frostline.model.stack import FrozenMovedError, Stack
@@ -30,10 +28,20 @@ from frostline.records.plans import Phase, Plan
 from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
-from frostline.training.checkpoints import from_bytes, to_bytes
+from frostline.training.checkpoints import from_bytes, paused_run
 from frostline.training.fit import LinearFit
 from frostline.training.forward import Forward, predict
-from frostline.training.loop import Checkpoint, Descent, PausedTraining, Trained, Training, scores, train
+from frostline.training.loop import (
+    Checkpoint,
+    Descent,
+    DivergedError,
+    PausedTraining,
+    Trained,
+    Training,
+    diverged,
+    scores,
+    train,
+)
 from frostline.training.memory import MemoryMeter
 from frostline.training.prefix import Prefixes
 from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for, seeded, torch_settings
@@ -110,7 +118,7 @@ class Runner:
             run = _begun(spec, prepared, on_epoch)
             trained = run.fit() if run.plan.fit == "closed_form" else run.train(start, until)
             if isinstance(trained, PausedTraining):
-                return _paused_run(run.training, trained), run.stack
+                return paused_run(run.training, trained), run.stack
             train_score = run.train_score(trained)
             seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
             seconds += start.all_seconds if start else 0.0
@@ -191,14 +199,18 @@ class _Run:
         numbers = range(1, self.spec.epochs + 1)
         for phase, group in itertools.groupby(numbers, lambda epoch: self.plan.phase_at(epoch, self.spec.epochs)):
             training, last_epoch = self.training_in(phase), max(group)
-            with _verified(self.stack, phase), _spared(training):
-                if descent is None:
-                    descent = Descent(training)
-                else:
-                    descent.go_on_with(training)
-                if start is not None and last_epoch < start.epoch:
-                    continue
-                found = train(training, descent, last_epoch, start=start, until=until)
+            try:
+                with _verified(self.stack, phase), _spared(training):
+                    if descent is None:
+                        descent = Descent(training)
+                    else:
+                        descent.go_on_with(training)
+                    if start is not None and last_epoch < start.epoch:
+                        continue
+                    found = train(training, descent, last_epoch, start=start, until=until)
+            except DivergedError:
+                assert descent is not None, "only training diverges"
+                return diverged(training, descent.epochs, len(self.prepared.data.label_names))
             start = None
             if isinstance(found, PausedTraining):
                 return found
@@ -271,22 +283,6 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _paused_run(training: Training, paused: PausedTraining) -> PausedRun:
-    kind, names = training.kind, training.metric_names
-    labels, outputs = training.dev_sample.labels, paused.outputs
-    found = scores(kind, names, labels, outputs)
-    return PausedRun(
-        spec=training.spec,
-        n_steps=paused.checkpoint.n_steps,
-        metrics=found,
-        score=found[names[0]],
-        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
-        loss=kind.mean_loss(labels, outputs),
-        seconds=paused.checkpoint.all_seconds,
-        checkpoint=to_bytes(paused.checkpoint),
-    )
-
-
 @contextlib.contextmanager
 def _verified(stack: Stack, phase: Phase) -> Iterator[None]:
     """Lets the parameters of a phase train, and checks afterwards that no other parameter moved."""
@@ -343,5 +339,6 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         cost=cost,
         warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes),
         environment=current_environment(spec.device),
+        diverged=trained.is_diverged,
         probes=trained.probes,
     )

@@ -21,7 +21,7 @@ NOTE = (
     "Front: no other strategy scores as high in less time, or higher in the same time. "
     "Bytes per task: disk space for each additional task, all trained parameters in fp32. "
     "Seconds: time to train and evaluate one run, without computing the frozen layers. "
-    "95% intervals: new seeds on this dev set. Failed: the run ended at or below chance."
+    "95% intervals: new seeds on this dev set. Failed: the run learned nothing."
 )
 
 

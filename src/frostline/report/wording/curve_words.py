@@ -37,7 +37,7 @@ INTERVALS_NOTE = (
     "95% intervals: new seeds on this dev set; “with examples” and “against the full model”: new seeds and new dev "
     "examples. Verdict: kept or short if that is established, else open; better: it beats the full model. "
     "Seconds: time to train and evaluate one run, without computing the frozen layers. "
-    "Failed: the run ended at or below chance."
+    "Failed: the run learned nothing; its answers would score as well on other rows."
 )
 
 
@@ -110,7 +110,7 @@ def answer(curve: Curve) -> str:
     if is_constant(curve, point):
         return _no_better_than_constant(curve, point, asked)
     trains = f"training {what_trains(point.trained_layers, curve.n_layers)}"
-    failed = f"{failed_runs(point)} failed (at or below chance): " if point.n_failed else ""
+    failed = f"{failed_runs(point)} failed (they learned nothing): " if point.n_failed else ""
     is_established = asked.established is None or asked.established.n_frozen == asked.n_frozen
     estimate = "" if is_established else "best estimate: "
     return (
