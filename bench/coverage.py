@@ -78,7 +78,7 @@ _COLUMNS = (
 def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> Row:
     """Whether each promise holds for one curve."""
     world, drawn = simulator.world, simulator.draw(n_seeds, rng)
-    counts = _counts(world.n_rows)
+    counts = resamples(world.n_rows)
     scored = {depth: _scored(drawn, depth, counts) for depth in drawn.correct}
     full, error = scored[FULL], ERROR / len(world.depths)
     if len(full.scores) < stats.MIN_SEEDS:
@@ -86,14 +86,14 @@ def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> Row
     hits: list[Row] = []
     verdicts: dict[int, stats.Verdict] = {}
     for depth in world.depths:
-        own, target = scored[depth], world.truth[depth]
+        own, target = scored[depth], drawn.truth[depth]
         verdicts[depth] = stats.verdict(stats.not_paired(own, full, world.n_rows), keep=KEEP, base=0.0, error=error)
         both = min(len(own.scores), len(full.scores))
         pair = stats.paired_by_seed(_first(own, both), _first(full, both), world.n_rows)
         if pair is not None:
-            hits.append(_intervals(pair, target, world.full, _first(own, both), _first(full, both)))
-    truth = {depth: world.truth[depth] for depth in world.depths}
-    bar = stats.bar_of(KEEP, world.full)
+            hits.append(_intervals(pair, target, drawn.truth[FULL], _first(own, both), _first(full, both)))
+    truth = {depth: drawn.truth[depth] for depth in world.depths}
+    bar = stats.bar_of(KEEP, drawn.truth[FULL])
     plausible = stats.plausible_depths(verdicts)
     wrong = any(
         (said == "kept" and truth[d] < bar) or (said == "short" and truth[d] >= bar) for d, said in verdicts.items()
@@ -133,7 +133,7 @@ def _first(scored: stats.Scored, number: int) -> stats.Scored:
 
 
 @functools.cache
-def _counts(n_rows: int) -> NDArray[np.float32]:
+def resamples(n_rows: int) -> NDArray[np.float32]:
     """The same resamples for all curves, as in real use."""
     return stats.resampled_counts(n_rows, np.random.default_rng(1911))
 

@@ -70,7 +70,7 @@ def _write_store(
     store = Store.open(out, identity)
     atomic.write(store.request_path("curve", "made-up"), json.dumps(resolved.to_json()))
     programme, results = depth_programme(resolved), Results()
-    for spec in flat(programme.searches):
+    for spec in programme.searching(results):
         results.add(_result(spec, rows, labels, rng))
     for result in results.finished.values():
         store.put(result)

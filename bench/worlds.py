@@ -8,6 +8,7 @@ the same for all seeds. Levels are chosen so that a depth has its true accuracy 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ class World:
     failing: float = 0.0
     """share of the runs that end at chance"""
     only_full_fails: bool = False
+    rate_losses: tuple[float, ...] = (0.0,)
+    """what a race may lose: each model gets one of these, drawn for each curve"""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -100,6 +103,7 @@ def _worlds() -> list[World]:
         *(change(BASE, name=f"{share:.0%} of runs fail", failing=share) for share in (0.05, 0.2)),
         *(change(BASE, name=f"{s:.0%} of full runs fail", failing=s, only_full_fails=True) for s in (0.05, 0.2)),
     ]
+    found.append(change(BASE, name="a race that may lose 1 or 3 points", rate_losses=(0.0, 0.0, 0.01, 0.03)))
     plateau = change(BASE, curve="plateau just under the bar")
     over = change(BASE, curve="plateau just over the bar")
     for where, one in (("under", plateau), ("over", over)):
@@ -125,6 +129,8 @@ class Drawn:
     """(rows, seeds)"""
     has_failed: Mapping[Depth, NDArray[np.bool_]]
     """(seeds,)"""
+    truth: Mapping[Depth, float]
+    """the accuracy of runs that do not fail, over all seeds and rows, at the rates that were chosen"""
 
 
 class Simulator:
@@ -132,14 +138,18 @@ class Simulator:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._levels = {depth: self._calibrated(depth) for depth in world.truth}
+        places = itertools.product(world.truth, world.rate_losses)
+        self._levels = {(depth, loss): self._calibrated(depth, loss) for depth, loss in places}
 
     def draw(self, n_seeds: int, rng: np.random.Generator) -> Drawn:
         """One curve."""
         world = self.world
         shared = _rows(rng, world.n_rows, world.row_noise)
-        correct, failed = {}, {}
-        for depth, (level, spread) in self._levels.items():
+        correct, failed, truth = {}, {}, {}
+        for depth, best in world.truth.items():
+            loss = world.rate_losses[rng.integers(len(world.rate_losses))] if len(world.rate_losses) > 1 else 0.0
+            level, spread = self._levels[depth, loss]
+            truth[depth] = best - loss
             own = _rows(rng, world.n_rows, world.row_noise)
             rows = np.sqrt(1 - _OWN_ROWS) * shared + np.sqrt(_OWN_ROWS) * own
             seeds = spread * self._noise(rng, n_seeds)
@@ -149,15 +159,15 @@ class Simulator:
             failed[depth] = rng.random(n_seeds) < fails
             guessed = rng.random((world.n_rows, n_seeds)) < CHANCE
             correct[depth] = np.where(failed[depth], guessed, right).astype(np.float32)
-        return Drawn(correct, failed)
+        return Drawn(correct, failed, truth)
 
     @property
     def _noise(self) -> Draw:
         return NOISES[self.world.kind]
 
-    def _calibrated(self, depth: Depth) -> tuple[float, float]:
+    def _calibrated(self, depth: Depth, loss: float) -> tuple[float, float]:
         """The level of a depth and the spread of its seeds, on the scale inside: they give its accuracy and noise."""
-        rng, wanted = np.random.default_rng(7), self.world.truth[depth]
+        rng, wanted = np.random.default_rng(7), self.world.truth[depth] - loss
         plain = _rows(rng, _N_CALIBRATION, self.world.row_noise) + rng.logistic(0.0, 0.7, _N_CALIBRATION)
         spread = 0.0
         for _ in range(4):

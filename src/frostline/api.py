@@ -9,8 +9,7 @@ from typing import Any, Literal, Unpack, get_args
 
 from rich.console import Console
 
-from frostline import stats
-from frostline.analysis import Equal, Finding
+from frostline.analysis import Equal, Finding, Point
 from frostline.errors import UsageError, check_choice
 from frostline.records.depth import FULL, depth_words
 from frostline.records.results import RunResult
@@ -26,6 +25,7 @@ from frostline.studies.planning.axis import spec_at
 from frostline.studies.planning.estimate import Estimate, plain_loop_seconds
 from frostline.studies.probes import ProbesStudy
 from frostline.studies.requests.parse import Parsed, parse
+from frostline.studies.requests.resolve import default_workers, pick_device
 from frostline.studies.requests.settings import (
     CompareSettings,
     CurveSettings,
@@ -34,8 +34,8 @@ from frostline.studies.requests.settings import (
     TrainSettings,
 )
 from frostline.studies.requests.values import (
+    read_budget,
     read_folder,
-    read_number,
     read_one_seed,
     read_sizes,
     read_strategies,
@@ -92,10 +92,11 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
         model: a Hub name, a folder, or a transformers model, as for `curve`.
         task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
         progress: shows how it goes; on standard error by default.
-        settings: those of `curve`; `keep=0.9`; `confidence=0.95`; `budget`, in full-run equivalents; `save`, a new
+        settings: those of `curve`; `keep=0.9`; `confidence=0.95`; `budget`, in full-run equivalents or a
+            time such as `"30min"`; `protocol="tuned"`; `save`, a new
             folder for the model that was found.
     """
-    parsed = parse(model, task, settings, FindSettings)
+    parsed = parse(model, task, settings, FindSettings, protocol="tuned")
     save = _new_folder(parsed.own.get("save"))
     with _session(parsed, progress) as session:
         finished = session.run(FindStudy(), _find_request(parsed))
@@ -103,20 +104,25 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
             finding, resolved = finished.record, finished.resolved.resolved
             depth, seed = finding.answer.n_frozen, _seed_that_learned(finding, session.options.out)
             strategy: Strategy = Full() if depth is FULL else Freeze(depth)
-            spec = spec_at(resolved, strategy, finding.learning_rate).replace(seed=seed)
+            spec = spec_at(resolved, strategy, _point_of(finding).learning_rate).replace(seed=seed)
             train_and_save(session, resolved, spec, save)
     return result_of(FindResult, finished.record, [finished.chapter])
 
 
-def _seed_that_learned(finding: Finding, out: Path) -> int:
-    """The first seed whose run at the answer's depth scored above chance: nobody can use a model that did not."""
+def _point_of(finding: Finding) -> Point:
+    """The runs at the answer's depth."""
     points = (finding.full, *finding.points)
-    found = next(point for point in points if point.n_frozen == finding.answer.n_frozen)
-    for seed, score in zip(found.seeds, found.scores, strict=True):
-        if stats.is_above(score, finding.chance):
+    return next(point for point in points if point.n_frozen == finding.answer.n_frozen)
+
+
+def _seed_that_learned(finding: Finding, out: Path) -> int:
+    """The first seed whose run at the answer's depth learned something: nobody can use a model that did not."""
+    found = _point_of(finding)
+    for seed in found.seeds:
+        if seed not in found.failed_seeds:
             return seed
     raise UsageError(
-        f"no model is saved: no run with {depth_words(found.n_frozen)} scored above chance; "
+        f"no model is saved: no run with {depth_words(found.n_frozen)} learned anything; "
         f"try more epochs or higher learning rates (the result is in {out / 'find.json'})"
     )
 
@@ -181,7 +187,7 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
         with _session(parsed, None) as session:
             return session.estimate(CompareStudy(), _compare_request(parsed))
     if command == "find":
-        parsed = parse(model, task, settings, FindSettings)
+        parsed = parse(model, task, settings, FindSettings, protocol="tuned")
         with _session(parsed, None) as session:
             return session.estimate(FindStudy(), _find_request(parsed))
     parsed = parse(model, task, settings, SizesSettings)
@@ -214,8 +220,9 @@ def _compare_request(parsed: Parsed) -> CompareRequest:
 
 
 def _find_request(parsed: Parsed) -> FindRequest:
-    budget = read_number("budget", parsed.own["budget"]) if "budget" in parsed.own else None
-    return FindRequest(request=parsed.request, budget=budget)
+    request, given = parsed.request, parsed.own.get("budget")
+    n_workers = parsed.options.n_workers or default_workers(request.threads, pick_device(request.device))
+    return FindRequest(request=request, budget=None if given is None else read_budget(given), n_workers=n_workers)
 
 
 def _sizes_request(parsed: Parsed) -> SizesRequest:

@@ -247,6 +247,10 @@ class Answer(Record):
     """decided: that confidence was reached; open: the best estimate so far"""
     stopped_because: str
     """why the search ended"""
+    plausible: tuple[Depth, ...] = added_later(())
+    """depths that may be the true answer at that confidence, FULL first"""
+    established: Established | None = added_later(None)
+    """the deepest depth that surely keeps the share"""
 
 
 @dataclass(frozen=True, kw_only=True)

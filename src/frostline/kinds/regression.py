@@ -41,7 +41,7 @@ def warnings(train: Labels, _dev: Labels, _names: Sequence[str], _metrics: Seque
     if abs(mean) > _FAR * min(1.0, deviation) or not 1 / _FAR <= deviation <= _FAR:
         yield (
             f"training labels have mean {mean:.3g} and standard deviation {deviation:.3g}; models start near 0 and "
-            "learn labels as they are: standardise them (subtract the mean, divide by the deviation) to learn faster"
+            "learn labels as they are under protocol paper: use --protocol tuned, which standardises them"
         )
 
 

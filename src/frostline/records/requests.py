@@ -55,6 +55,9 @@ class StudyRequest(Record):
     """threads per run; they are part of what makes a run's numbers"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to train"""
+    master_seed: int = added_later(0)
+    """repeats the whole protocol with other random numbers: rate searches, held-out rows and replicates, not the
+    sample of rows"""
     confidence: float = added_later(0.95)
     """how sure verdicts and answers must be"""
     warmup_share: float = added_later(0.1)
@@ -81,6 +84,10 @@ class ResolvedRequest(Record):
     """depths to train at, ascending"""
     is_cached: bool
     """whether prefix states are cached"""
+    has_races: bool = added_later(False)
+    """rates under `tuned` are chosen by a race; release 0.1 tried each rate once"""
+    budget: float | None = added_later(None)
+    """of a search: the most to spend, in full-run equivalents"""
 
 
 @dataclass(frozen=True, kw_only=True)

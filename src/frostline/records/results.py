@@ -123,6 +123,9 @@ class RunResult(Record):
     """versions, hardware, command line, time"""
     diverged: bool = added_later(False)
     """loss or outputs became infinite or not a number: the outputs are those of the best constant, the loss is null"""
+    label_scale: tuple[float, ...] | None = added_later(None)
+    """mean and spread of the training labels, if the model learned standardised ones; stored outputs are on the
+    labels' own scale"""
     probes: tuple[Probe, ...] = added_later(())
     """for a closed-form fit to features, the best probe of every layer"""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline.records.keys import RESULTS_VERSION, key_of
-from frostline.records.serial import Record, key_fields, not_in_key
+from frostline.records.serial import Record, added_later, key_fields, not_in_key
 
 Role = Literal["replicate", "line_search", "tuning"]
 Scale = Literal["ratio", "ratio_above_chance"]
@@ -99,6 +99,10 @@ class RunSpec(Record):
     """threads per run"""
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     """where it trains"""
+    master_seed: int = added_later(0)
+    """enters every seed that is derived from `seed`"""
+    standardised: bool = added_later(False)
+    """number labels are standardised for training; predictions are on the labels' own scale"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast on CUDA; the weights stay fp32"""
 

@@ -35,6 +35,8 @@ class Manifest(Record):
     """what was trained"""
     kind: str | None = added_later(None)
     """the kind of task; None: it follows from the model's configuration"""
+    label_scale: tuple[float, ...] | None = added_later(None)
+    """mean and spread: predictions are the model's outputs times the spread plus the mean"""
 
 
 def write_manifest(result: RunResult, folder: Path) -> None:
@@ -66,4 +68,5 @@ def _manifest(result: RunResult) -> Manifest:
         run_key=result.key,
         strategy=spec.strategy,
         kind=spec.task.kind,
+        label_scale=result.label_scale,
     )

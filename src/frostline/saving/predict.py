@@ -129,7 +129,8 @@ def _answers(
         raise UsageError(f"{source} has a column {' and '.join(sorted(taken))} already; rename it, or it would be lost")
     rows = Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=np.zeros(len(texts), dtype=np.int64))
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
-    return [kind.prediction(values, names) for values in outputs.astype(np.float64)]
+    mean, spread = (manifest and manifest.label_scale) or (0.0, 1.0)
+    return [kind.prediction(values, names) for values in outputs.astype(np.float64) * spread + mean]
 
 
 def _check_folder(folder: Path) -> None:

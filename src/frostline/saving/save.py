@@ -41,13 +41,17 @@ batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, s
 It has added modules that its transformers class does not have: load it with `frostline predict`, not with
 `from_pretrained`.
 {% endif %}\
+{% if r.label_scale %}
+It learned standardised labels: `frostline predict` gives values on the labels' own scale. Elsewhere, multiply its
+outputs by {{ "%.6g" | format(r.label_scale[1]) }} and add {{ "%.6g" | format(r.label_scale[0]) }}.
+{% endif %}\
 
 | metric | dev ({{ r.n_dev }} rows) |
 |---|---:|
 {% for name, value in r.metrics.items() -%}
 | {{ name }} | {{ "%.4f" | format(value) }} |
 {% endfor %}
-This is the score of one seed; `frostline curve` gives an interval. Best constant prediction: \
+This is the score of one seed; `frostline curve` gives an interval. Score without reading a text: \
 {{ "%.4f" | format(r.chance) }} \
 ({{ r.spec.task.metric }}).
 """

@@ -21,7 +21,7 @@ from frostline.stats.operating_points import (
     operating_depth,
     short_depths,
 )
-from frostline.stats.verdicts import Verdict, established_depth, is_better, plausible_depths, verdict
+from frostline.stats.verdicts import Verdict, established_depth, gap_of, is_better, plausible_depths, verdict
 
 __all__ = [
     "MIN_SEEDS",
@@ -38,6 +38,7 @@ __all__ = [
     "difference_interval",
     "established_depth",
     "expected_best",
+    "gap_of",
     "is_above",
     "is_better",
     "is_monotone",

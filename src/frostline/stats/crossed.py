@@ -48,7 +48,7 @@ class CrossedPair:
     seeds: tuple[_Part, ...]
     """over new seeds"""
     rows: Floats
-    """(2, resamples): the means on resampled rows"""
+    """(2, 2): covariance over new rows"""
     interaction: Floats
     """(2,): the variance that is contained in both"""
     row_freedom: float
@@ -60,12 +60,28 @@ class CrossedPair:
         """
         chosen = np.array(weights)
         seeds, freedoms = [part.variance(chosen) for part in self.seeds], [part.freedom for part in self.seeds]
-        rows = float(np.var(chosen @ self.rows, ddof=1))
+        rows = float(chosen @ self.rows @ chosen)
         rows_alone = max(0.0, rows - float(chosen**2 @ self.interaction))
         return max(
             _margin([*seeds, rows_alone], [*freedoms, self.row_freedom], error),
             _margin(seeds, freedoms, error),
             _margin([rows], [self.row_freedom], error),
+        )
+
+    def seed_margin(self, weights: Sequence[float], error: float) -> float:
+        """The margin under new seeds alone, on these rows."""
+        chosen = np.array(weights)
+        parts = [part.variance(chosen) for part in self.seeds]
+        return _margin(parts, [part.freedom for part in self.seeds], error)
+
+    def with_more_seeds(self, factor: float) -> CrossedPair:
+        """The same means and variances with `factor` times as many seeds of each model."""
+        return CrossedPair(
+            means=self.means,
+            seeds=tuple(_Part(one.matrix / factor, (one.freedom + 1) * factor - 1) for one in self.seeds),
+            rows=self.rows - np.diag(self.interaction * (1 - 1 / factor)),
+            interaction=self.interaction / factor,
+            row_freedom=self.row_freedom,
         )
 
     def difference_interval(self, *, confidence: float = 0.95) -> Interval:
@@ -79,7 +95,7 @@ class CrossedPair:
         if below <= 0:
             return None
         ratio = above / below
-        matrix = np.sum([part.matrix for part in self.seeds], axis=0) + np.cov(self.rows) - np.diag(self.interaction)
+        matrix = np.sum([part.matrix for part in self.seeds], axis=0) + self.rows - np.diag(self.interaction)
         weights = np.array([1.0, -ratio])
         variance, margin = float(weights @ matrix @ weights), self.margin((1.0, -ratio), (1 - confidence) / 2)
         if margin == 0:
@@ -135,7 +151,7 @@ def _crossed(own: Scored, full: Scored, seeds: Sequence[_Part], n_rows: int) -> 
     return CrossedPair(
         means=np.array([mean(own.scores), mean(full.scores)]),
         seeds=tuple(seeds),
-        rows=np.stack([own.resampled.mean(axis=1), full.resampled.mean(axis=1)]),
+        rows=np.cov([own.resampled.mean(axis=1), full.resampled.mean(axis=1)]),
         interaction=np.array([_interaction(own), _interaction(full)]),
         row_freedom=1 / (1 / (n_rows - 1) + 1 / (len(own.resampled) - 1)),
     )

@@ -1,80 +1,61 @@
 """The rules of `find`, on plain numbers: which runs to do next, and when the search ends.
 
-The search tries the deepest cuts first, because a run that trains few layers is cheap, and then shallower ones. A depth
-gets more seeds while it is open whether it keeps the share. A depth that the remaining seeds cannot settle is given up.
-The search ends when the answer is decided, when no run can help, or when the next runs would exceed the budget.
+The search tries the deepest cuts first, because a run that trains few layers is cheap, and goes on to shallower ones
+until a depth surely keeps the share. A depth is looked at after a few fixed numbers of seeds, and what a look decides
+stays decided. A depth that the remaining seeds cannot settle is given up. The search ends when it knows the answer,
+when no run can help, or when the next runs would exceed the budget.
 
-The next step depends on the scores alone. So a search that was killed continues exactly as it would have. This module
+A wrong answer needs one of two errors: the true depth is called short, or a deeper one is called kept. The first can
+happen at one depth only, the second at any. Each kind gets half of the allowed error, divided by the number of looks,
+and for the second also by the number of depths. So at most 1 − confidence of all searches decide wrongly.
+
+The next step depends on the outcomes alone. So a search that was killed continues exactly as it would have. This module
 does not know runs, stores or models.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from frostline import stats
+import numpy as np
+
 from frostline.records.depth import FULL, Depth, depth_words, with_full
+from frostline.stats.basics import ROUNDING, Floats, is_above, mean
+from frostline.stats.crossed import CrossedPair, Scored, not_paired
+from frostline.stats.operating_points import bar_of, operating_depth
+from frostline.stats.verdicts import Verdict, established_depth, gap_of, plausible_depths, verdict
 
-Verdict = Literal["keeps", "short", "open"]
 Run = tuple[Depth, int]
 """depth and seed"""
-Scores = Mapping[Depth, Mapping[int, float | None]]
-"""scores by depth and seed; None if the run crashed"""
 
-ROW_FREEDOM = 2.0
-"""The noise of the dev rows counts as this many seeds of evidence about how much scores vary from seed to seed."""
-PRIOR_FREEDOM = 4.0
-"""The pooled variance of all depths counts as this many seeds of evidence about the variance of one depth."""
+FIRST_SEEDS = 3
+"""A depth is looked at first with this many seeds,"""
+FULL_SEEDS = 4
+"""and the full model never has fewer than this many."""
+GROWTH = 1.6
+"""Each later look has this many times the seeds of the one before."""
 MAY_MOVE = 0.3
 """When a depth is given up, the remaining seeds may move its mean further than assumed in this share of cases."""
-FIRST_SEEDS = 2
-"""The full model and each depth start with this many seeds."""
 FIRST_SHARE = 0.25
 """The deepest cuts start together while one run of each costs at most this share of a full run in total."""
-RUNGS = ((1 / 6, 2), (1 / 2, 1))
-"""The rungs of a race of rates: train the remaining rates to this share of the steps, then keep this many."""
 
 
-def race_cost(n_rates: int) -> float:
-    """The cost of a race, in full runs.
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run, as far as the rules look at it."""
 
-    >>> race_cost(5)
-    1.5
-    """
-    n_left, before, spent = n_rates, 0.0, 0.0
-    for share, n_next in RUNGS:
-        spent += (share - before) * n_left
-        before, n_left = share, min(n_left, n_next)
-    return round(spent, 9)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How one learning rate did so far in a race."""
-
-    rate: float
     score: float
-    noise: float
-    """standard deviation of the score over resampled rows"""
-    loss: float
-    """mean loss on the rows that give the score"""
+    resampled: Floats
+    """(resamples,): its scores on resampled dev rows, the same resamples for all runs"""
+    has_failed: bool = False
+    """it learned nothing"""
 
 
-def ranked(standings: Sequence[Standing]) -> list[Standing]:
-    """Best first: by score; among scores within noise of the best, by loss, then the lower rate.
-
-    Early in a run all scores are near chance and differ by accident, but the losses already show which rate learns.
-    """
-    best = max(standings, key=lambda one: one.score)
-    leading = [one for one in standings if one.score >= best.score - best.noise]
-    behind = [one for one in standings if one.score < best.score - best.noise]
-    return [
-        *sorted(leading, key=lambda one: (one.loss, one.rate)),
-        *sorted(behind, key=lambda one: (-one.score, one.rate)),
-    ]
+Outcomes = Mapping[Depth, Mapping[int, Outcome | None]]
+"""by depth and seed; None if the run crashed"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,29 +66,53 @@ class Question:
     """share of the full score"""
     base: float = 0.0
     """the score that counts as nothing: 0, or chance"""
-    chance: float = 0.0
-    """the score of a constant prediction; if the full model is not above it, the search ends"""
     confidence: float = 0.95
     """how sure an answer must be"""
     seeds: tuple[int, ...]
     """seeds in the order of use"""
     depths: tuple[int, ...]
     """candidate depths, ascending"""
+    n_rows: int
+    """dev rows"""
     costs: Mapping[Depth, float]
     """cost of one run by depth, in full runs"""
+    rate_costs: Mapping[Depth, float]
+    """cost of choosing the rate of a depth, in full runs; 0 where it is given, or chosen for another depth"""
     budget: float
     """most that all runs together may cost, in full runs"""
-    spent: float = 0.0
-    """cost before the search over depth began, in full runs"""
+
+    @functools.cached_property
+    def looks(self) -> tuple[int, ...]:
+        """How many seeds a depth has at each look.
+
+        >>> Question(keep=0.9, seeds=tuple(range(10)), depths=(), n_rows=2, costs={}, rate_costs={}, budget=1).looks
+        (3, 5, 8, 10)
+        """
+        found = [FIRST_SEEDS]
+        while found[-1] < len(self.seeds):
+            found.append(min(len(self.seeds), round(GROWTH * found[-1])))
+        return tuple(found)
 
     @property
-    def error_a_look(self) -> float:
-        """The error allowed for one look: a depth is tested again with each new seed, on one side of the bar."""
-        return (1 - self.confidence) / max(1, len(self.seeds) - FIRST_SEEDS + 1)
+    def spare_seeds(self) -> tuple[int, ...]:
+        """The next unused seed numbers, which replace failed runs; as many as seeds."""
+        first = max(self.seeds) + 1
+        return tuple(range(first, first + len(self.seeds)))
+
+    @property
+    def error_kept(self) -> float:
+        """The error allowed for calling one depth kept at one look."""
+        return self.error_short / max(1, len(self.depths))
+
+    @property
+    def error_short(self) -> float:
+        """The error allowed for calling one depth short at one look."""
+        return (1 - self.confidence) / 2 / len(self.looks)
 
     def cost(self, runs: Sequence[Run]) -> float:
-        """The cost of these runs, in full runs."""
-        return math.fsum(self.costs[depth] for depth, _ in runs)
+        """The cost of these runs and of choosing the rates of their depths, in full runs."""
+        depths = dict.fromkeys(depth for depth, _ in runs)
+        return math.fsum([*(self.costs[depth] for depth, _ in runs), *(self.rate_costs[depth] for depth in depths)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,189 +127,224 @@ class Decision:
     """why the search ended"""
 
 
-def next_step(question: Question, scores: Scores, noise: float) -> Decision | list[Run]:
-    """The end of the search, or the runs to do next.
+@dataclass(frozen=True)
+class _Sample:
+    """The runs that a depth is judged by at one look."""
 
-    Args:
-        question: what to find.
-        scores: all scores so far.
-        noise: variance of the score of one run over resampled dev rows. It matters while there are few seeds.
-    """
-    full = _finished(scores, FULL)
-    floor = max(question.base, question.chance)
-    if len(full) >= FIRST_SEEDS and not stats.is_above(stats.mean(full), floor):
-        said = f"the full model did not learn: its mean score is {stats.mean(full):.4g}, not above {floor:.4g}"
-        estimate = _estimate(question, scores) if stats.is_above(stats.mean(full), question.base) else FULL
-        return Decision(n_frozen=estimate, is_decided=False, because=said)
-    prior = _variance(scores, noise)
-    runs = _wanted(question, scores, prior)
+    runs: tuple[Outcome, ...]
+    missing: tuple[int, ...] = ()
+    """seeds that are still to be run; the sample counts once there are none"""
+    has_mostly_failed: bool = False
+    """half of the runs or more failed, so all of them count"""
+
+    @property
+    def scored(self) -> Scored:
+        return Scored(
+            np.array([one.score for one in self.runs]), np.stack([one.resampled for one in self.runs], axis=1)
+        )
+
+    @property
+    def mean(self) -> float:
+        return mean([one.score for one in self.runs])
+
+
+def next_step(question: Question, outcomes: Outcomes) -> Decision | list[Run]:
+    """The end of the search, or the runs to do next."""
+    full = _sample(question, outcomes, FULL, FIRST_SEEDS)
+    if not full.missing and (fault := _fault(question, full)):
+        return Decision(n_frozen=FULL, is_decided=False, because=fault)
+    runs = _wanted(question, outcomes)
     if not runs:
-        return _settled(question, scores, prior)
-    if question.spent + question.cost([*_done(scores), *runs]) > question.budget + stats.ROUNDING:
-        return Decision(n_frozen=_estimate(question, scores), is_decided=False, because=_why_stopped(question, scores))
+        return _settled(question, outcomes)
+    if question.cost([*_done(outcomes), *runs]) > question.budget + ROUNDING:
+        return Decision(n_frozen=_estimate(question, outcomes), is_decided=False, because=_why_stopped(question, runs))
     return runs
 
 
-def _why_stopped(question: Question, scores: Scores) -> str:
-    """Why a search that ran out of budget is over, with the depths that it did not try."""
-    said = f"the budget of {question.budget:.3g} full runs is used up"
-    untried = [str(depth) for depth in question.depths if not scores.get(depth)]
-    tail = f"; depths not tried: {', '.join(untried)}" if untried else ""
-    return f"{said}{tail}; a larger --budget continues the search"
+def verdicts(question: Question, outcomes: Outcomes) -> dict[int, Verdict]:
+    """The verdict on each depth, ascending; depths that were not tried are open."""
+    return {depth: _verdict(question, outcomes, depth) for depth in question.depths}
 
 
-def likely_step(question: Question, scores: Scores, step: Sequence[Run], noise: float) -> list[Run]:
-    """A guess at the step after this one: each depth scores as before, or as the full model if it is new."""
-    full = _finished(scores, FULL)
+def plausible(question: Question, outcomes: Outcomes) -> tuple[Depth, ...]:
+    """The depths that may be the answer at the confidence asked."""
+    return plausible_depths(verdicts(question, outcomes))
+
+
+def likely_step(question: Question, outcomes: Outcomes, step: Sequence[Run]) -> list[Run]:
+    """A guess at the step after this one: each new run is as the last of its depth, or of the full model."""
+    full = [one for one in outcomes.get(FULL, {}).values() if one is not None]
     if not full:
         return []
-    filled: dict[Depth, dict[int, float | None]] = {depth: dict(by_seed) for depth, by_seed in scores.items()}
+    filled: dict[Depth, dict[int, Outcome | None]] = {depth: dict(by_seed) for depth, by_seed in outcomes.items()}
     for depth, seed in step:
-        filled.setdefault(depth, {})[seed] = stats.mean(_finished(scores, depth) or full)
-    after = next_step(question, filled, noise)
+        own = [one for one in outcomes.get(depth, {}).values() if one is not None]
+        filled.setdefault(depth, {})[seed] = (own or full)[-1]
+    after = next_step(question, filled)
     return after if isinstance(after, list) else []
 
 
-def verdict(question: Question, full: Sequence[float], own: Sequence[float], prior: float) -> Verdict:
-    """Whether a depth surely keeps the share, surely falls short, or is open.
-
-    Args:
-        question: what to find.
-        full: scores of the full model.
-        own: scores of the depth.
-        prior: variance from seed to seed, pooled over all depths; it moderates the variance of the depth itself.
-    """
-    if len(full) < FIRST_SEEDS or not own:
-        return "open"
-    gap = _gap(question, full, own)
-    if abs(gap) < _margin(question, full, own, prior, question.error_a_look):
-        return "open"
-    return "keeps" if stats.reaches(gap, 0.0) else "short"
+def first_runs(question: Question) -> list[Run]:
+    """The runs of the first step, the most expensive first."""
+    return _opening(question, {})
 
 
-def is_too_close(question: Question, full: Sequence[float], own: Sequence[float], prior: float) -> bool:
-    """Whether the remaining seeds are unlikely to settle an open depth."""
-    if min(len(full), len(own)) < FIRST_SEEDS:
-        return False
-    share = min(1.0, len(own) / len(question.seeds))
-    final_margin = _margin(question, full, own, prior, question.error_a_look) * math.sqrt(share)
-    may_move = _margin(question, full, own, prior, MAY_MOVE) * math.sqrt(1 - share)
-    return abs(_gap(question, full, own)) + may_move < final_margin
+def _fault(question: Question, full: _Sample) -> str | None:
+    """Why nothing can be decided, whatever the depths do."""
+    if len(full.runs) < 2:
+        return "runs of the full model crashed"
+    if full.has_mostly_failed:
+        return "half or more of the full model's runs learned nothing"
+    if not is_above(full.mean, question.base):
+        return f"the full model did not learn: its mean score is {full.mean:.4g}, not above {question.base:.4g}"
+    return None
 
 
-def _gap(question: Question, full: Sequence[float], own: Sequence[float]) -> float:
-    """How far the mean of a depth is above the bar."""
-    return stats.mean(own) - stats.bar_of(question.keep, stats.mean(full), question.base)
+def _why_stopped(question: Question, runs: Sequence[Run]) -> str:
+    """Why a search that ran out of budget is over, and what it would go on with."""
+    named = ", ".join(depth_words(depth) for depth in dict.fromkeys(depth for depth, _ in runs))
+    return f"the budget of {question.budget:.3g} full runs does not pay for the next runs ({named})"
 
 
-def _margin(question: Question, full: Sequence[float], own: Sequence[float], prior: float, error: float) -> float:
-    """How far the gap may be off to one side, except in a share `error` of cases."""
-    parts = [(own, 1.0), (full, question.keep)]
-    return stats.moderated_margin(parts, prior=prior, prior_freedom=PRIOR_FREEDOM, error=error)
-
-
-def _wanted(question: Question, scores: Scores, prior: float) -> list[Run]:
+def _wanted(question: Question, outcomes: Outcomes) -> list[Run]:
     """The runs the search needs next; empty at its end."""
-    first = question.seeds[:FIRST_SEEDS]
-    tried_first = [(depth, seed) for depth in with_full(_first_depths(question)) for seed in first]
-    if opening := _missing(question, scores, tried_first):
+    if opening := _opening(question, outcomes):
         return opening
-    verdicts = _verdicts(question, scores, prior)
-    tellable = [depth for depth in _unsure(verdicts) if not _is_too_close(question, scores, depth, prior)]
-    if tellable and (runs := _with_more_seeds(question, scores, tellable)):
-        return runs
-    found = _estimate(question, scores)
-    if found is not FULL:
-        # If the next shallower depth falls short, the curve has a dip, and the user should know.
-        beside = [depth for depth in question.depths if depth < found][-1:]
-        return _missing(question, scores, [(depth, question.seeds[0]) for depth in beside])
-    further = [depth for depth in question.depths if depth not in verdicts][-1:]
-    return _missing(question, scores, [(depth, seed) for depth in further for seed in first])
-
-
-def _with_more_seeds(question: Question, scores: Scores, depths: Sequence[int]) -> list[Run]:
-    """Bring these depths to the full model's number of seeds; if they have it, one more seed for all."""
-    for n_seeds in range(FIRST_SEEDS, len(question.seeds) + 1):
-        seeds = question.seeds[:n_seeds]
-        runs = _missing(question, scores, [(depth, seed) for depth in with_full(depths) for seed in seeds])
-        if runs:
+    said = verdicts(question, outcomes)
+    tried = [depth for depth in _unsure(said) if outcomes.get(depth)]
+    tellable = [depth for depth in tried if not _is_too_close(question, outcomes, depth)]
+    for n_seeds in question.looks[1:]:
+        if runs := _missing(question, outcomes, tellable, n_seeds):
             return runs
-    return []
+    if established_depth(said) is not FULL:
+        return []
+    further = [depth for depth in question.depths if not outcomes.get(depth)][-1:]
+    return _missing(question, outcomes, further, FIRST_SEEDS)
 
 
-def _settled(question: Question, scores: Scores, prior: float) -> Decision:
-    verdicts = _verdicts(question, scores, prior)
-    if unsure := _unsure(verdicts):
-        said = _why_open(question, scores, unsure)
-        return Decision(n_frozen=_estimate(question, scores), is_decided=False, because=said)
-    said = f"decided at {question.confidence:.0%} confidence"
-    return Decision(n_frozen=_deepest_kept(verdicts), is_decided=True, because=said)
+def _opening(question: Question, outcomes: Outcomes) -> list[Run]:
+    return _missing(question, outcomes, _first_depths(question), FIRST_SEEDS)
 
 
-def _why_open(question: Question, scores: Scores, unsure: Sequence[int]) -> str:
+def _missing(question: Question, outcomes: Outcomes, depths: Sequence[int], n_seeds: int) -> list[Run]:
+    """The runs that are missing to look at these depths, the most expensive first."""
+    runs = [
+        (depth, seed)
+        for depth in (with_full(depths) if depths else ())
+        for seed in _sample(question, outcomes, depth, n_seeds).missing
+    ]
+    return sorted(runs, key=lambda run: -question.costs[run[0]])
+
+
+def _sample(question: Question, outcomes: Outcomes, depth: Depth, n_seeds: int) -> _Sample:
+    """The runs of a depth at a look, and what is missing of them.
+
+    They are the first runs that did not fail: people start a failed run again. If half of the first runs failed, all
+    of them count. A crashed run is not replaced.
+    """
+    n_seeds = max(n_seeds, FULL_SEEDS) if depth is FULL else n_seeds
+    own, asked = outcomes.get(depth, {}), question.seeds[:n_seeds]
+    if missing := tuple(seed for seed in asked if seed not in own):
+        return _Sample((), missing)
+    ended = [one for seed in asked if (one := own[seed]) is not None]
+    sound = [one for one in ended if not one.has_failed]
+    if 2 * len(sound) <= len(ended):
+        return _Sample(tuple(ended), has_mostly_failed=bool(ended))
+    wanted = len(ended)
+    for seed in question.spare_seeds:
+        if len(sound) == wanted:
+            break
+        if seed not in own:
+            unused = [spare for spare in question.spare_seeds if spare not in own]
+            return _Sample((), tuple(unused[: wanted - len(sound)]))
+        spare_run = own[seed]
+        if spare_run is not None and not spare_run.has_failed:
+            sound.append(spare_run)
+    return _Sample(tuple(sound))
+
+
+def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
+    """What the first look that was sure said."""
+    for n_seeds in question.looks:
+        said = verdict(
+            _pair(question, outcomes, depth, n_seeds),
+            keep=question.keep,
+            base=question.base,
+            error=question.error_kept,
+            error_short=question.error_short,
+        )
+        if said != "open":
+            return said
+    return "open"
+
+
+def _pair(question: Question, outcomes: Outcomes, depth: int, n_seeds: int) -> CrossedPair | None:
+    """A depth and the full model at a look; None before its runs have ended."""
+    own, full = (_sample(question, outcomes, one, n_seeds) for one in (depth, FULL))
+    if own.missing or full.missing or min(len(own.runs), len(full.runs)) < 2 or full.has_mostly_failed:
+        return None
+    return not_paired(own.scored, full.scored, question.n_rows)
+
+
+def _is_too_close(question: Question, outcomes: Outcomes, depth: int) -> bool:
+    """Whether the remaining seeds are unlikely to settle an open depth."""
+    most = len(question.seeds)
+    for n_seeds in reversed(question.looks[:-1]):
+        pair = _pair(question, outcomes, depth, n_seeds)
+        if pair is not None:
+            gap = abs(gap_of(pair, question.keep, question.base))
+            weights, at_end = (1.0, -question.keep), pair.with_more_seeds(most / n_seeds)
+            may_move = pair.seed_margin(weights, MAY_MOVE) * math.sqrt(1 - n_seeds / most)
+            return gap + may_move < at_end.margin(weights, question.error_short)
+    return False
+
+
+def _settled(question: Question, outcomes: Outcomes) -> Decision:
+    said = verdicts(question, outcomes)
+    if unsure := _unsure(said):
+        because = _why_open(question, outcomes, unsure)
+        return Decision(n_frozen=_estimate(question, outcomes), is_decided=False, because=because)
+    because = f"decided at {question.confidence:.0%} confidence"
+    return Decision(n_frozen=established_depth(said), is_decided=True, because=because)
+
+
+def _why_open(question: Question, outcomes: Outcomes, unsure: Sequence[int]) -> str:
     """Why the seeds did not settle it: runs crashed, or depths are too close to the bar."""
-    crashed = [depth for depth in with_full(unsure) if len(_finished(scores, depth)) < FIRST_SEEDS]
+    crashed = [depth for depth in unsure if None in outcomes.get(depth, {}).values()]
     named = ", ".join(depth_words(depth) for depth in crashed or unsure)
     return f"runs crashed: {named}" if crashed else f"too close to the bar for {len(question.seeds)} seeds: {named}"
 
 
-def _deepest_kept(verdicts: Mapping[int, Verdict]) -> Depth:
-    kept = [depth for depth, said in verdicts.items() if said == "keeps"]
-    return max(kept) if kept else FULL
-
-
-def _unsure(verdicts: Mapping[int, Verdict]) -> list[int]:
+def _unsure(said: Mapping[int, Verdict]) -> list[int]:
     """The open depths that could still be the answer: no deeper one keeps the share."""
-    found = _deepest_kept(verdicts)
-    return [depth for depth, said in verdicts.items() if said == "open" and (found is FULL or depth > found)]
+    found = established_depth(said)
+    return [depth for depth, one in said.items() if one == "open" and (found is FULL or depth > found)]
 
 
-def _is_too_close(question: Question, scores: Scores, depth: int, prior: float) -> bool:
-    return is_too_close(question, _finished(scores, FULL), _finished(scores, depth), prior)
-
-
-def _estimate(question: Question, scores: Scores) -> Depth:
+def _estimate(question: Question, outcomes: Outcomes) -> Depth:
     """The largest depth tried so far whose mean reaches the bar."""
-    full = _finished(scores, FULL)
-    if not full:
+    full = _latest(question, outcomes, FULL)
+    if full is None:
         return FULL
-    means = {depth: stats.mean(own) for depth in question.depths if (own := _finished(scores, depth))}
-    return stats.operating_depth(means, stats.bar_of(question.keep, stats.mean(full), question.base))
+    found = {depth: own.mean for depth in question.depths if (own := _latest(question, outcomes, depth)) is not None}
+    return operating_depth(found, bar_of(question.keep, full.mean, question.base))
 
 
-def _variance(scores: Scores, noise: float) -> float:
-    """The variance of a score from seed to seed, pooled over all depths, with the noise of the rows as a prior."""
-    groups = [own for depth in scores if (own := _finished(scores, depth))]
-    freedom = ROW_FREEDOM + sum(len(own) - 1 for own in groups)
-    return (ROW_FREEDOM * noise + math.fsum(stats.sum_of_squares(own) for own in groups)) / freedom
-
-
-def _verdicts(question: Question, scores: Scores, prior: float) -> dict[int, Verdict]:
-    """The verdict on each depth that was tried, ascending."""
-    full = _finished(scores, FULL)
-    tried = [depth for depth in question.depths if scores.get(depth)]
-    return {depth: verdict(question, full, _finished(scores, depth), prior) for depth in tried}
+def _latest(question: Question, outcomes: Outcomes, depth: Depth) -> _Sample | None:
+    """The runs of a depth at its last look; None before the first."""
+    samples = (_sample(question, outcomes, depth, n_seeds) for n_seeds in reversed(question.looks))
+    return next((one for one in samples if not one.missing and one.runs), None)
 
 
 def _first_depths(question: Question) -> list[int]:
     """The deepest cuts that are cheap together; at least one."""
     chosen: list[int] = []
     for depth in reversed(question.depths):
-        if chosen and question.cost([(d, 0) for d in (*chosen, depth)]) > FIRST_SHARE + stats.ROUNDING:
+        if chosen and math.fsum(question.costs[d] for d in (*chosen, depth)) > FIRST_SHARE + ROUNDING:
             break
         chosen.append(depth)
     return chosen
 
 
-def _missing(question: Question, scores: Scores, runs: Sequence[Run]) -> list[Run]:
-    """The runs that were not done yet, the most expensive first."""
-    new = [(depth, seed) for depth, seed in runs if seed not in scores.get(depth, {})]
-    return sorted(new, key=lambda run: -question.costs[run[0]])
-
-
-def _done(scores: Scores) -> list[Run]:
-    return [(depth, seed) for depth, by_seed in scores.items() for seed in by_seed]
-
-
-def _finished(scores: Scores, depth: Depth) -> list[float]:
-    return [score for score in scores.get(depth, {}).values() if score is not None]
+def _done(outcomes: Outcomes) -> list[Run]:
+    return [(depth, seed) for depth, by_seed in outcomes.items() for seed in by_seed]

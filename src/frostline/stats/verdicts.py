@@ -17,15 +17,30 @@ from frostline.stats.crossed import CrossedPair
 Verdict = Literal["kept", "short", "open"]
 
 
-def verdict(pair: CrossedPair | None, *, keep: float, base: float, error: float) -> Verdict:
-    """Whether the first of two models keeps a share of what the second has above a base; None: nothing is known."""
+def verdict(
+    pair: CrossedPair | None, *, keep: float, base: float, error: float, error_short: float | None = None
+) -> Verdict:
+    """Whether the first of two models keeps a share of what the second has above a base.
+
+    Args:
+        pair: the two models; None: nothing is known.
+        keep: the share.
+        base: the score that counts as nothing.
+        error: how often the verdict may be wrong.
+        error_short: how often `short` may be wrong, if that is another number.
+    """
     if pair is None:
         return "open"
-    gap = float(pair.means[0] - (base + keep * (pair.means[1] - base)))
-    margin = pair.margin((1.0, -keep), error)
-    if is_above(gap, margin):
+    gap = gap_of(pair, keep, base)
+    if is_above(gap, pair.margin((1.0, -keep), error)):
         return "kept"
+    margin = pair.margin((1.0, -keep), error if error_short is None else error_short)
     return "short" if is_above(-gap, margin) else "open"
+
+
+def gap_of(pair: CrossedPair, keep: float, base: float) -> float:
+    """How far the first model is above the share of the second."""
+    return float(pair.means[0] - (base + keep * (pair.means[1] - base)))
 
 
 def is_better(pair: CrossedPair | None, *, error: float) -> bool:

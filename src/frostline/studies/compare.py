@@ -152,25 +152,20 @@ def _programme(comparison: ResolvedComparison) -> Programme[str]:
 
 def _groups(runs: Programme[str], results: Results) -> dict[str, list[RunSpec]]:
     """The replicates that have ended; and those of strategies whose search crashed altogether, at rate 0."""
-    ended, searches = runs.ended(results), runs.searches
-    lost = {name: 0.0 for name, one in runs.strategies.items() if _is_lost(searches.get(one.name, []), results)}
+    ended, rates = runs.ended(results), runs.rates(results)
+    lost = {name: 0.0 for name, one in runs.searches.items() if name not in rates and one.is_over(results)}
     return {name: ended.get(name) or specs for name, specs in (ended | runs.replicates(lost)).items()}
 
 
-def _is_lost(specs: Sequence[RunSpec], results: Results) -> bool:
-    return bool(specs) and results.has_all(specs) and not results.of(specs)
-
-
 def _tried(runs: Programme[str], results: Results) -> list[TriedFor]:
-    """Every run that chose a rate, by the strategy's name as the user wrote it."""
-    written = {strategy.name: name for name, strategy in runs.strategies.items()}
-    found = results.finished
+    """Every rate that was tried, by the strategy's name as the user wrote it; under `paper` one search is for all."""
+    searches = dict(list(runs.searches.items())[:1]) if _is_shared(runs) else runs.searches
     return [
-        TriedFor(
-            name=written.get(name, name),
-            learning_rate=spec.learning_rate,
-            score=found[spec.key].score if spec.key in found else None,
-        )
-        for name, specs in runs.searches.items()
-        for spec in specs
+        TriedFor(name="full" if _is_shared(runs) else name, learning_rate=one.learning_rate, score=one.score)
+        for name, search in searches.items()
+        for one in search.tried(results)
     ]
+
+
+def _is_shared(runs: Programme[str]) -> bool:
+    return runs.resolved.request.protocol == "paper"

@@ -16,13 +16,11 @@ from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
 from frostline.studies.planning.protocols import (
     Name,
-    best_rate,
     depth_programme,
-    flat,
     line_search_specs,
     rate_messages,
-    tried_rates,
 )
+from frostline.studies.planning.race import best_rate
 from frostline.studies.probes import stored_probes
 from frostline.studies.requests.config_file import depth_settings
 from frostline.studies.study import Results, Source, Study, Totals
@@ -76,7 +74,7 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
             request=resolved.request,
             full=groups[FULL],
             depths={depth: group for depth, group in groups.items() if depth is not FULL},
-            line_search=tried_rates(runs.searches.get("full", []), results),
+            line_search=runs.searches[FULL].tried(results) if FULL in runs.searches else [],
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),
             extra_warnings=list(gains_of_own_rates(store, resolved, runs.ended(results))),
@@ -127,8 +125,11 @@ def _stored_replicates(store: Store, resolved: ResolvedRequest) -> dict[Depth, l
     """The replicates of another curve at the rates that its search chose; none where the store has no search of it."""
     runs = depth_programme(resolved)
     results = Results()
-    for spec in flat(runs.searches):
-        if (result := store.get(spec.key)) is not None:
+    while new := [spec for spec in runs.searching(results) if not results.has_all([spec])]:
+        found = [result for spec in new if (result := store.get(spec.key)) is not None]
+        if not found:
+            break
+        for result in found:
             results.add(result)
     return runs.replicates(runs.rates(results)) if results.finished else {}
 

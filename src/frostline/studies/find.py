@@ -1,4 +1,4 @@
-"""A search for the operating point with as few runs as the evidence needs: a race of rates, then a search over depth.
+"""A search for the operating point with as few runs as the evidence needs.
 
 Which runs come next follows from the results alone (`stats/search_rules.py` has the rules). Each call replays the
 search from its beginning, so a search that was killed goes on as it would have.
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline import stats
-from frostline.analysis import Answer, Curve, Finding, build_curve
+from frostline.analysis import Answer, Curve, Established, Finding, build_curve
 from frostline.errors import DataError, UsageError
 from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
-from frostline.records.depth import FULL
+from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
+from frostline.records.serial import request_fields
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
 from frostline.report.curve_chapter import CurveChapter
@@ -27,17 +28,11 @@ from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision
 from frostline.storage.runs import Store
 from frostline.studies.planning.axis import depth_axis, spec_at
-from frostline.studies.planning.depth_search import (
-    DepthSearch,
-    ResolvedSearch,
-    budget_of,
-    chosen_rate,
-    finished_line_search,
-    runs_of_curve,
-)
-from frostline.studies.planning.protocols import tried_rates
-from frostline.studies.planning.race import Race
+from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch, runs_of_curve
+from frostline.studies.planning.estimate import full_run_seconds
+from frostline.studies.planning.protocols import rate_messages
 from frostline.studies.requests.config_file import depth_settings, resolved_config
+from frostline.studies.requests.values import Budget
 from frostline.studies.study import Results, Source, Study, Totals
 
 if TYPE_CHECKING:
@@ -50,99 +45,79 @@ class FindRequest:
     """What a search is asked."""
 
     request: StudyRequest
-    budget: float | None = None
-    """most to spend, in full-run equivalents"""
+    budget: Budget | None = None
+    n_workers: int = 1
+    """runs at the same time: what a budget of wall time is converted with"""
 
 
 @final
 class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
-    """Choose a learning rate by a race, then try depths from the deepest until the answer is sure."""
+    """Choose learning rates, then try depths from the deepest until the answer is sure."""
 
     name = "find"
 
     def check(self, request: FindRequest) -> None:
-        """One share, two seeds, and a budget that makes sense."""
+        """One share, four seeds, and a budget that makes sense."""
         asked, budget = request.request, request.budget
         faults = []
         if len(asked.keep) != 1:
             faults.append(f"find looks for one share; keep is {', '.join(f'{k:g}' for k in asked.keep)}: give one")
-        if asked.protocol != "paper":
-            faults.append(f"find uses the full model's rate, as protocol paper does; protocol is {asked.protocol}")
-        if len(asked.seeds) < search_rules.FIRST_SEEDS:
-            faults.append(f"find compares at least {search_rules.FIRST_SEEDS} seeds; there is one: give more")
-        if budget is not None and not 0 < budget < math.inf:
-            faults.append(f"budget is {budget:g}; it must be above 0 and finite, in full-run equivalents")
+        if len(asked.seeds) < search_rules.FULL_SEEDS:
+            faults.append(
+                f"find decides nothing with fewer than {search_rules.FULL_SEEDS} seeds of the full model; there "
+                f"{'is' if len(asked.seeds) == 1 else 'are'} {len(asked.seeds)}: use --seeds {search_rules.FULL_SEEDS} "
+                "or more"
+            )
+        if budget is not None and not 0 < budget.amount < math.inf:
+            faults.append(f"budget is {budget}; it must be above 0 and finite, in full-run equivalents, or e.g. 30min")
         if faults:
             raise UsageError.together(faults)
 
     def resolve(self, request: FindRequest, resolver: Resolver) -> ResolvedSearch:
-        """The request, its budget, and the line search that is already done in the folder, if there is one."""
-        resolved = resolver.resolve(self.name, request.request)
-        inputs = resolver.inputs(resolved)
-        n_steps = resolved.base.epochs * math.ceil(len(inputs.train) / resolved.base.batch_size)
-        task, race = resolved.base.task, Race.of(resolved, n_steps)
-        search = ResolvedSearch(
-            resolved=resolved,
-            budget=0.0,
-            given_budget=request.budget,
-            chance=kind_of(task).chance(task.metric or "", inputs.dev.labels),
-            race=race,
-            line_search=finished_line_search(resolver.store, race, resolved),
-        )
-        return dataclasses.replace(search, budget=budget_of(search, request.budget))
+        """The request with its budget in full-run equivalents: a budget of wall time is converted once."""
+        filled = resolver.fill_in(request.request, needs_depth=True)
+        budget = {} if request.budget is None else {"budget": str(request.budget)}
+        asked = request_fields(request.request) | budget
+        resolved = resolver.kept(self.name, asked, ResolvedRequest)
+        if resolved is None:
+            spendable = _in_full_runs(request, filled, resolver)
+            resolved = resolver.keep(self.name, asked, filled.replace(budget=spendable))
+        dev, task = resolver.inputs(resolved).dev, resolved.base.task
+        chance = kind_of(task).chance(task.metric or "", dev.labels)
+        search = ResolvedSearch(resolved=resolved, chance=chance, n_rows=len(dev))
+        _check_budget(search)
+        return search
 
     def describe(self, resolved: ResolvedSearch, resolver: Resolver) -> list[str]:
         """As for a curve."""
         return resolver.describe_depths(resolved.resolved)
 
     def settings(self, resolved: ResolvedSearch) -> dict[str, object]:
-        """The depths, the share to keep, seeds, rates, confidence and budget."""
-        goal = {"keep": resolved.resolved.request.keep[0]}
-        budget = {} if resolved.given_budget is None else {"budget": resolved.given_budget}
-        return depth_settings(resolved.resolved) | goal | budget
+        """The depths, the share to keep, protocol, seeds, rates, confidence and budget."""
+        request, budget = resolved.resolved.request, resolved.resolved.budget
+        goal = {"keep": request.keep[0], "protocol": request.protocol}
+        return depth_settings(resolved.resolved) | goal | ({} if budget is None else {"budget": budget})
 
     def base(self, resolved: ResolvedSearch) -> ResolvedRequest:
         """The request without the goal."""
         return resolved.resolved
 
     def next_runs(self, resolved: ResolvedSearch, results: Results) -> Sequence[Wanted]:
-        """The race, or the line search that is already done; then what the rules ask for, step by step."""
-        rate, wanted = chosen_rate(resolved, results)
-        if rate is None:
-            return wanted
-        search = DepthSearch(resolved, rate)
-        search.replay(results)
-        return [*wanted, *(Wanted(spec) for spec in search.specs)]
+        """What the rules ask for, step by step, and the runs that choose the rates for it."""
+        return [Wanted(spec) for spec in DepthSearch.replayed(resolved, results).runs]
 
     def likely_runs(self, resolved: ResolvedSearch, results: Results) -> Sequence[RunSpec]:
         """What the rules will ask for after this step, if it turns out as it looks."""
-        rate, _ = chosen_rate(resolved, results)
-        if rate is None:
-            return []
-        search = DepthSearch(resolved, rate)
-        step = search.replay(results)
-        if isinstance(step, Decision):
-            return []
-        likely = search_rules.likely_step(search.question, search.scores, step, search.noise)
-        return [search.spec(run) for run in likely]
+        return DepthSearch.replayed(resolved, results).likely_runs
 
     def runs_ahead(self, resolved: ResolvedSearch, results: Results) -> Sequence[RunSpec]:
-        """The runs that are asked for; before the rate is known, also the first ones after it."""
-        specs = [wanted.spec for wanted in self.next_runs(resolved, results)]
-        if chosen_rate(resolved, results)[0] is None:
-            search = DepthSearch(resolved, resolved.resolved.request.learning_rates[0])
-            search.replay(Results())
-            specs += search.specs
-        return list(dict.fromkeys(specs))
+        """The runs of the steps so far, with what can be foreseen of the searches for rates."""
+        return DepthSearch.replayed(resolved, results).runs_ahead
 
     def most_ahead(self, resolved: ResolvedSearch, results: Results) -> float | None:
         """What is left of the budget; nothing once the search is over."""
-        rate, _ = chosen_rate(resolved, results)
-        if rate is None:
-            return resolved.budget
-        search = DepthSearch(resolved, rate)
-        is_over = isinstance(search.replay(results), Decision)
-        return 0.0 if is_over else max(0.0, resolved.budget - search.done)
+        search = DepthSearch.replayed(resolved, results)
+        return 0.0 if isinstance(search.step, Decision) else max(0.0, resolved.budget - search.done)
 
     def nearby(self, resolved: ResolvedSearch) -> Sequence[str]:
         """All depths: any of them may be tried, so their prefix states are computed in one pass."""
@@ -151,47 +126,37 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         return sorted({spec.strategy for spec in specs if spec.is_cached})
 
     def messages(self, resolved: ResolvedSearch, results: Results) -> list[str]:
-        """What each stage of the race showed."""
-        return [] if resolved.line_search else list(resolved.race.messages(results))
+        """The learning rates that were chosen so far."""
+        return rate_messages(DepthSearch.replayed(resolved, results).programme, results)
 
     def build(self, resolved: ResolvedSearch, results: Results, totals: Totals, store: Store) -> Finding:  # noqa: ARG002
         """The answer, and the curve as far as it was run."""
-        rate, _ = chosen_rate(resolved, results)
-        assert rate is not None, "a search is built when its rate is known"
-        search = DepthSearch(resolved, rate)
-        step = search.replay(results)
-        groups, race = search.replicates(results), resolved.race
-        found = [result for group in groups.values() for result in group.results]
-        cost = totals.cost(found)
+        search = DepthSearch.replayed(resolved, results)
+        groups, searches = search.replicates(), search.programme.searches
         curve = build_curve(
             request=resolved.resolved.request,
             full=groups[FULL],
             depths={depth: group for depth, group in groups.items() if depth is not FULL},
-            line_search=tried_rates(resolved.line_search, results) if resolved.line_search else race.tried(results),
-            cost=cost.replace(train_seconds=cost.train_seconds + race.seconds(results)),
-            runs=totals.counts(found, len(results.crashed)),
+            line_search=searches[FULL].tried(results) if FULL in searches else [],
+            cost=totals.cost(results.finished.values()),
+            runs=totals.counts(results.finished.values(), len(results.crashed)),
         )
         curve = _without_verdicts(curve)
         warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))
         fields = {f.name: getattr(curve, f.name) for f in dataclasses.fields(curve)} | {"warnings": warnings}
         return Finding(
             **fields,
-            answer=_answer(curve, resolved, step if isinstance(step, Decision) else None),
+            answer=_answer(curve, search),
             runs_spent=search.spent,
             runs_of_full_curve=runs_of_curve(resolved.resolved),
         )
 
     def is_showable(self, resolved: ResolvedSearch, results: Results) -> bool:
-        """A search needs a learning rate and a run of the full model."""
-        rate, _ = chosen_rate(resolved, results)
-        if rate is None:
-            return False
-        search = DepthSearch(resolved, rate)
-        search.replay(results)
-        return FULL in search.replicates(results)
+        """A search needs a run of the full model."""
+        return FULL in DepthSearch.replayed(resolved, results).replicates()
 
     def stored(self, store: Store) -> list[ResolvedSearch]:  # noqa: ARG002
-        """None: stored requests have neither confidence nor budget. `chapters` reads find.json instead."""
+        """None: those of release 0.1 have neither confidence nor budget. `chapters` reads find.json instead."""
         return []
 
     def chapter(self, record: Finding, source: Source) -> Chapter:
@@ -199,7 +164,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         return CurveChapter(curve=record, **source.shown)
 
     def chapters(self, store: Store) -> list[Chapter]:
-        """The last search of the folder, from find.json: its confidence and budget are not among stored requests."""
+        """The last search of the folder, from find.json."""
         path = store.folder / f"{self.name}.json"
         if not path.is_file():
             return []
@@ -211,35 +176,74 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         return [_stored_chapter(store, finding)]
 
 
+def _in_full_runs(request: FindRequest, resolved: ResolvedRequest, resolver: Resolver) -> float | None:
+    """A given budget in full-run equivalents; wall time is converted from a few timed steps."""
+    if request.budget is None or not request.budget.unit:
+        return None if request.budget is None else request.budget.amount
+    one = full_run_seconds(resolver, resolved)
+    return round(request.budget.seconds * request.n_workers / one, 2)
+
+
+def _check_budget(search: ResolvedSearch) -> None:
+    """Raises where the budget does not pay for the first runs."""
+    question = DepthSearch(search, Results()).question
+    first = search_rules.first_runs(question)
+    least = question.cost(first)
+    if least > search.budget + stats.ROUNDING:
+        raise UsageError(
+            f"the budget is {search.budget:g} full-run equivalents; choosing the learning rates and the first "
+            f"{len(first)} runs alone cost {least:.2f}: use --budget {math.ceil(100 * least) / 100:g} or more"
+        )
+
+
 def _without_verdicts(curve: Curve) -> Curve:
     """A search says itself what it decided. The verdicts of a curve do not pay for looking after every seed."""
     return curve.replace(
         points=tuple(point.replace(verdict=None, is_better=None) for point in curve.points),
-        operating_points=tuple(one.replace(verdicts=(), established=None) for one in curve.operating_points),
+        operating_points=tuple(
+            one.replace(verdicts=(), established=None, plausible=()) for one in curve.operating_points
+        ),
     )
 
 
-def _answer(curve: Curve, resolved: ResolvedSearch, decision: Decision | None) -> Answer:
-    request = resolved.resolved.request
-    point = curve.operating_point(request.keep[0], request.scale)
+def _answer(curve: Curve, search: DepthSearch) -> Answer:
+    request = search.search.resolved.request
+    point, step = curve.operating_point(request.keep[0], request.scale), search.step
+    decision = step if isinstance(step, Decision) else None
     n_frozen = point.n_frozen if decision is None else decision.n_frozen
-    n_kept = 0 if n_frozen is FULL else n_frozen
+    sure = stats.established_depth(search_rules.verdicts(search.question, search.outcomes))
     return Answer(
         keep=request.keep[0],
         scale=request.scale,
         n_frozen=n_frozen,
-        trained_layers=None if point.trained_layers is None else curve.n_layers - n_kept,
+        trained_layers=None if point.trained_layers is None else _trained(n_frozen, curve.n_layers),
         confidence=request.confidence,
         decision="decided" if decision is not None and decision.is_decided else "open",
-        stopped_because="the search is under way" if decision is None else decision.because,
+        stopped_because="the search is under way" if decision is None else _because(decision, search),
+        plausible=search_rules.plausible(search.question, search.outcomes),
+        established=Established(n_frozen=sure, trained_layers=_trained(sure, curve.n_layers)),
     )
+
+
+def _trained(n_frozen: Depth, n_layers: int) -> int:
+    return n_layers if n_frozen is FULL else n_layers - n_frozen
+
+
+def _because(decision: Decision, search: DepthSearch) -> str:
+    """Why the search ended, with the depths that it did not try and the budget that would reach them all."""
+    untried = [str(depth) for depth in search.question.depths if depth not in search.outcomes]
+    if decision.is_decided or not untried or "budget" not in decision.because:
+        return decision.because
+    whole = math.ceil(10 * runs_of_curve(search.search.resolved)) / 10
+    return f"{decision.because}; depths not tried: {', '.join(untried)}; --budget {whole:g} pays for the whole curve"
 
 
 def _better(curve: Curve) -> Iterator[str]:
     """Depths that score above the full model, as the paper found on SST-2."""
     for point in curve.points:
         if point.difference is not None and stats.is_above(point.difference, 0.0):
-            is_sure = point.difference_ci is not None and stats.is_above(point.difference_ci[0], 0.0)
+            interval = point.difference_ci_dev
+            is_sure = interval is not None and stats.is_above(interval[0], 0.0)
             how = "its interval is above 0" if is_sure else "within noise"
             yield f"{point.n_frozen} frozen layers score {point.difference:.2g} above the full model ({how})"
 
@@ -261,7 +265,7 @@ def _specs_of(finding: Finding, resolved: ResolvedRequest) -> list[RunSpec]:
     """The runs that a finding is made of."""
     strategies = depth_axis(resolved).strategies
     return [
-        spec_at(resolved, strategies[point.n_frozen], finding.learning_rate).replace(seed=seed)
+        spec_at(resolved, strategies[point.n_frozen], point.learning_rate).replace(seed=seed)
         for point in (finding.full, *finding.points)
         if point.n_frozen in strategies
         for seed in point.seeds

@@ -15,10 +15,11 @@ from frostline.storage import atomic
 from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.studies.driver import AllCrashedError, Session
 from frostline.studies.planning.axis import run_cost, spec_at
-from frostline.studies.planning.protocols import Programme, best_rate, finished_line_searches, flat, rate_messages
+from frostline.studies.planning.protocols import Programme, finished_line_searches, rate_messages
+from frostline.studies.planning.race import best_rate
 from frostline.studies.requests.config_file import resolved_config, train_settings
 from frostline.studies.study import Results
-from frostline.training.loop import DivergedError
+from frostline.training.forward import DivergedError
 from frostline.training.run import Runner
 
 
@@ -81,11 +82,11 @@ def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> fl
         found = [store.get(spec.key) for spec in max(finished, key=len)]
         return best_rate([result for result in found if result is not None])
     programme, results = Programme(resolved, {"it": strategy}), Results()
-    specs = flat(programme.searches)
     with session.sweep() as sweep:
-        sweep.plan(specs)
-        for outcome in sweep.do([Wanted(spec) for spec in specs]):
-            results.add(outcome)
+        while new := [Wanted(spec) for spec in programme.searching(results) if not results.has_all([spec])]:
+            sweep.plan(programme.searches["it"].ahead(results))
+            for outcome in sweep.do(new):
+                results.add(outcome)
     for message in rate_messages(programme, results):
         session.progress.note(message)
     chosen = programme.rates(results)

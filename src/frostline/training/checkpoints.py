@@ -1,4 +1,4 @@
-"""Paused runs, and checkpoints as bytes: the content that travels between a worker and the driver, and that the store keeps.
+"""Paused runs, and checkpoints as bytes: what travels between a worker and the driver, and what the store keeps.
 
 Nothing is unpickled but tensors and plain values (`weights_only`).
 """

@@ -14,13 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frostline.errors import FrostlineError
+from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
 from frostline.model.added.readers import Reader
 from frostline.model.packing import Packing, packed
 from frostline.model.stack import Stack
 from frostline.records.specs import Layout
 from frostline.training.batches import Batch, evaluation_batches
 from frostline.training.prefix import Split, States, tokens_read
+
+
+class DivergedError(FrostlineError):
+    """The loss or the outputs are not finite."""
+
+    exit_code = EXIT_CRASHED_RUNS
 
 
 @dataclass(frozen=True)
@@ -151,5 +157,5 @@ def predict(forward: Forward, split: Split) -> NDArray[np.float32]:
     by_position = np.concatenate([outputs for _, outputs in found])[np.argsort(order)]
     outputs = by_position[np.argsort(np.argsort(positions))]
     if not np.isfinite(outputs).all():
-        raise FrostlineError("the model's outputs are not finite; try a lower learning rate")
+        raise DivergedError("the model's outputs are not finite; try a lower learning rate")
     return outputs

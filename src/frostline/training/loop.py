@@ -7,6 +7,7 @@ losses of the unfinished epoch. The batches of an epoch follow from a seed, so t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -23,20 +24,13 @@ from torch.nn import functional
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 
-from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
+from frostline.errors import FrostlineError
 from frostline.kinds import Kind, Labels, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
 from frostline.training.batches import Batch, training_batches
-from frostline.training.forward import Forward, predict
+from frostline.training.forward import DivergedError, Forward, predict
 from frostline.training.prefix import Split
-
-
-class DivergedError(FrostlineError):
-    """The loss or the outputs are not finite."""
-
-    exit_code = EXIT_CRASHED_RUNS
-
 
 DEV_SAMPLE = 300
 """Size of the fixed dev sample that a paused run is scored on."""
@@ -54,6 +48,21 @@ class Training:
     metric_names: Sequence[str]
     order_seed: int
     on_epoch: Callable[[EpochRecord], None]
+
+    @functools.cached_property
+    def label_scale(self) -> tuple[float, float] | None:
+        """Mean and spread of the training labels, if the model learns standardised ones."""
+        if not self.spec.standardised:
+            return None
+        return float(self.train.labels.mean()), float(self.train.labels.std()) or 1.0
+
+    def predict(self, split: Split) -> NDArray[np.float32]:
+        """The model's outputs for a split, on the scale of the labels."""
+        outputs = predict(self.forward, split)
+        if self.label_scale is None:
+            return outputs
+        mean, spread = self.label_scale
+        return (outputs.astype(np.float64) * spread + mean).astype(np.float32)
 
     @property
     def dev_sample(self) -> Split:
@@ -141,9 +150,9 @@ def train(
             losses.append((descent.step(batch), len(batch.positions)))
         if descent.n_done == until:  # before the epoch is scored, if this was its last step
             checkpoint = descent.checkpoint(losses, time.perf_counter() - began)
-            return PausedTraining(checkpoint, _finite_outputs(training, training.dev_sample, epoch))
+            return PausedTraining(checkpoint, training.predict(training.dev_sample))
         mean_loss = _mean_loss(losses, epoch)
-        outputs = _finite_outputs(training, training.dev, epoch)
+        outputs = training.predict(training.dev)
         record = EpochRecord(
             epoch=epoch,
             train_loss=mean_loss,
@@ -176,13 +185,6 @@ def diverged(training: Training, epochs: Sequence[EpochRecord], n_classes: int) 
     )
     training.on_epoch(record)
     return Trained([*epochs, record], outputs, of_train, is_diverged=True)
-
-
-def _finite_outputs(training: Training, split: Split, epoch: int) -> NDArray[np.float32]:
-    outputs = predict(training.forward, split)
-    if not np.isfinite(outputs).all():
-        raise DivergedError(f"the model's outputs were not finite after epoch {epoch}; try a lower learning rate")
-    return outputs
 
 
 def scores(kind: Kind, names: Sequence[str], labels: Labels, outputs: NDArray[np.float32]) -> dict[str, float]:
@@ -233,7 +235,9 @@ class Descent:
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""
         training = self._training
-        loss = self._loss(training.forward.logits(batch, training.train), batch.labels)
+        labels, scale = batch.labels, training.label_scale
+        wanted = labels if scale is None else (labels - scale[0]) / scale[1]
+        loss = self._loss(training.forward.logits(batch, training.train), wanted)
         loss.backward()
         self._clip(training.spec.clip_norm)
         for group in self._optimizer.param_groups:

@@ -87,7 +87,8 @@ class Prepared:
 
 def seed_for(spec: RunSpec, purpose: str) -> int:
     """The seed for one purpose: the `head`, the `order` of the rows, `dropout`."""
-    return derived_seed(spec.seed, f"{spec.role} {purpose}")
+    master = f"{spec.master_seed} " if spec.master_seed else ""
+    return derived_seed(spec.seed, f"{master}{spec.role} {purpose}")
 
 
 def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
@@ -132,7 +133,7 @@ class Preparer:
         train = Split(self._tokens(spec, data.train, "train", tokenizer), source="train")
         dev = Split(self._tokens(spec, data.dev, "dev", tokenizer), source="dev")
         prepared = self._with_states(spec, Prepared(data, tokenizer, train, dev), nearby)
-        return _held_out(prepared) if spec.role == "tuning" else prepared
+        return _held_out(spec, prepared) if spec.role == "tuning" else prepared
 
     def _check_model(self, spec: RunSpec) -> None:
         if (spec.model, spec.model_fingerprint) not in self._checked:
@@ -213,10 +214,11 @@ def _needs_of(strategy: strategies.Strategy, stack: Stack, n_epochs: int) -> Nee
     return Needs(depths=frozenset(depth for depth in depths if depth is not None))
 
 
-def _held_out(prepared: Prepared) -> Prepared:
+def _held_out(spec: RunSpec, prepared: Prepared) -> Prepared:
     """Some of the training rows take the place of dev and do not train."""
     train = prepared.train
-    kept, held = tasks.hold_out(train.encoded.labels, prepared.data.kind)
+    seed = seed_for(spec, "rows") if spec.seed or spec.master_seed else 0  # release 0.1 had one seed, and these rows
+    kept, held = tasks.hold_out(train.encoded.labels, prepared.data.kind, seed)
     return dataclasses.replace(
         prepared, train=dataclasses.replace(train, rows=kept), dev=dataclasses.replace(train, rows=held)
     )

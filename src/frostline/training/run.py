@@ -30,11 +30,10 @@ from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
 from frostline.training.checkpoints import from_bytes, paused_run
 from frostline.training.fit import LinearFit
-from frostline.training.forward import Forward, predict
+from frostline.training.forward import DivergedError, Forward, predict
 from frostline.training.loop import (
     Checkpoint,
     Descent,
-    DivergedError,
     PausedTraining,
     Trained,
     Training,
@@ -260,7 +259,7 @@ class _Run:
         training = self.training
         sample = training.train.sample("train sample", TRAIN_SAMPLE)
         known = trained.train_outputs
-        outputs = predict(training.forward, sample) if known is None else known[sample.positions]
+        outputs = training.predict(sample) if known is None else known[sample.positions]
         return training.kind.score(training.metric_names[0], sample.labels, outputs)
 
 
@@ -340,5 +339,6 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes),
         environment=current_environment(spec.device),
         diverged=trained.is_diverged,
+        label_scale=None if run.plan.fit == "closed_form" else run.training.label_scale,
         probes=trained.probes,
     )

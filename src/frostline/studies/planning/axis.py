@@ -88,9 +88,9 @@ def run_cost(spec: RunSpec, n_layers: int) -> float:
     return spec.epochs * layer_forwards(n_layers - n_below, 0 if spec.is_cached else n_below)
 
 
-def full_run_equivalents(specs: Sequence[RunSpec], n_layers: int) -> float:
-    """Cost of runs, divided by the cost of a full run with as many epochs."""
+def full_run_equivalents(specs: Sequence[RunSpec], n_layers: int, epochs: int | None = None) -> float:
+    """Cost of runs, divided by the cost of a full run with as many epochs as the first, or as given."""
     if not specs:
         return 0.0
-    of_full = run_cost(specs[0].replace(strategy="full", is_cached=False), n_layers)
-    return math.fsum(run_cost(spec, n_layers) for spec in specs) / of_full
+    whole = specs[0].replace(strategy="full", is_cached=False, epochs=epochs or specs[0].epochs)
+    return math.fsum(run_cost(spec, n_layers) for spec in specs) / run_cost(whole, n_layers)

@@ -6,27 +6,20 @@ of specs become scores.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from frostline import stats
-from frostline.analysis import Replicates, dev_variance
-from frostline.errors import UsageError
-from frostline.execution.sweep import Wanted
+from frostline.analysis import Replicates, dev_scores, has_failed
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Question, Run
-from frostline.storage.runs import Store
-from frostline.studies.planning.axis import Axis, depth_axis, full_run_equivalents, spec_at
-from frostline.studies.planning.protocols import best_rate, depth_programme, finished_line_searches
-from frostline.studies.planning.race import Race
+from frostline.stats.search_rules import Decision, Outcome, Question, Run
+from frostline.studies.planning.axis import depth_axis, full_run_equivalents
+from frostline.studies.planning.protocols import Programme, depth_programme
 from frostline.studies.study import Results
 
 
@@ -36,143 +29,161 @@ class ResolvedSearch:
     """A search with every default filled in."""
 
     resolved: ResolvedRequest
-    budget: float
-    given_budget: float | None
     chance: float
     """of the score, on dev"""
-    race: Race
-    line_search: tuple[RunSpec, ...] = ()
-    """a finished line search in the store that chooses the rate; empty: the rate is given, or raced"""
+    n_rows: int
+    """dev rows"""
+
+    @property
+    def budget(self) -> float:
+        """The most to spend, in full-run equivalents."""
+        return runs_of_curve(self.resolved) if self.resolved.budget is None else self.resolved.budget
 
 
 def runs_of_curve(resolved: ResolvedRequest) -> float:
-    """What the whole curve costs, its line search included, in full-run equivalents."""
-    return full_run_equivalents(depth_programme(resolved).runs_ahead(Results()), resolved.n_layers)
+    """What the whole curve costs, the search for rates included, in full-run equivalents."""
+    return _cost(resolved, depth_programme(resolved).runs_ahead(Results()))
 
 
-def finished_line_search(store: Store, race: Race, resolved: ResolvedRequest) -> tuple[RunSpec, ...]:
-    """The longest line search in the store that can choose the rate; none after a race, whose choice stands."""
-    if not race.specs or race.is_in(store):
-        return ()
-    by_length = sorted(finished_line_searches(store, resolved), key=lambda specs: -len(specs))
-    return tuple(by_length[0]) if by_length else ()
+def _cost(resolved: ResolvedRequest, specs: Sequence[RunSpec]) -> float:
+    return full_run_equivalents(specs, resolved.n_layers, resolved.base.epochs)
 
 
-def chosen_rate(resolved: ResolvedSearch, results: Results) -> tuple[float | None, list[Wanted]]:
-    """The learning rate, None while it is not known; and the runs that choose it."""
-    rates = resolved.resolved.request.learning_rates
-    if len(rates) == 1:
-        return rates[0], []
-    if resolved.line_search:
-        wanted = [Wanted(spec) for spec in resolved.line_search]
-        found = results.of(resolved.line_search)
-        return (best_rate(found) if len(found) == len(wanted) else None), wanted
-    race = resolved.race
-    return race.rate(results), race.wanted(results)
-
-
-def budget_of(search: ResolvedSearch, given: float | None) -> float:
-    """As given, or half of what the whole curve costs; a UsageError where it does not pay for the first runs."""
-    question = DepthSearch(search, rate=1.0).question
-    first = search_rules.next_step(dataclasses.replace(question, budget=math.inf), {}, 0.0)
-    assert isinstance(first, list), "a search begins with runs"
-    least = question.spent + question.cost(first)
-    if given is None:
-        return max(runs_of_curve(search.resolved) / 2, least)
-    if given < least - stats.ROUNDING:
-        n_runs = len(first)
-        raise UsageError(
-            f"budget is {given:g} full-run equivalents; the learning rate and the first {n_runs} runs alone cost "
-            f"{least:.2f}: use at least {math.ceil(100 * least) / 100:g}"
-        )
-    return given
-
-
+@final
 @dataclass
 class DepthSearch:
-    """The search over depth at one learning rate, replayed from its beginning."""
+    """The search over depth, replayed with the outcomes that are known."""
 
-    resolved: ResolvedSearch
-    rate: float
+    search: ResolvedSearch
+    results: Results
+    outcomes: dict[Depth, dict[int, Outcome | None]] = field(default_factory=dict)
+    """of the runs of finished steps, by depth and seed; None: the run crashed"""
     asked: list[Run] = field(default_factory=list)
     """the runs of all steps so far, the one under way included"""
-    ended: dict[Depth, dict[int, RunResult | None]] = field(default_factory=dict)
-    """the runs of finished steps by depth and seed; None: the run crashed"""
+
+    @classmethod
+    def replayed(cls, search: ResolvedSearch, results: Results) -> DepthSearch:
+        """Takes every step whose outcomes are known."""
+        made = cls(search, results)
+        made._replay()
+        return made
 
     @functools.cached_property
-    def axis(self) -> Axis:
-        """The depths."""
-        return depth_axis(self.resolved.resolved)
+    def programme(self) -> Programme[Depth]:
+        """The runs of each depth, and those that choose its rate."""
+        return depth_programme(self.search.resolved)
 
-    @property
+    @functools.cached_property
+    def rates(self) -> dict[Depth, float]:
+        """The rates that are known."""
+        return self.programme.rates(self.results)
+
+    @functools.cached_property
     def question(self) -> Question:
         """What the rules are asked."""
-        search, resolved = self.resolved, self.resolved.resolved
-        is_raced = len(search.race.specs) > 1 and not search.line_search
+        search, resolved = self.search, self.search.resolved
+        axis, request = depth_axis(resolved), resolved.request
         return Question(
-            keep=resolved.request.keep[0],
-            base=0.0 if resolved.request.scale == "ratio" else search.chance,
-            chance=search.chance,
-            confidence=resolved.request.confidence,
-            seeds=resolved.request.seeds,
-            depths=tuple(place.value for place in self.axis.values),
-            costs=self.axis.costs,
+            keep=request.keep[0],
+            base=0.0 if request.scale == "ratio" else search.chance,
+            confidence=request.confidence,
+            seeds=request.seeds,
+            depths=tuple(place.value for place in axis.values),
+            n_rows=search.n_rows,
+            costs=axis.costs,
+            rate_costs={depth: _cost(resolved, self._searching(depth)) for depth in self.programme.strategies},
             budget=search.budget,
-            spent=search.race.cost if is_raced else 0.0,
         )
 
-    def replay(self, results: Results) -> Decision | list[Run]:
-        """Takes every step whose outcomes are known. Returns the end of the search, or the step under way."""
-        while isinstance(step := search_rules.next_step(self.question, self.scores, self.noise), list):
-            self.asked += step
-            if not results.has_all(self.spec(run) for run in step):
-                break
-            for depth, seed in step:
-                result = results.finished.get(self.spec((depth, seed)).key)
-                self.ended.setdefault(depth, {})[seed] = result
-        return step
+    @functools.cached_property
+    def step(self) -> Decision | list[Run]:
+        """The end of the search, or the step under way."""
+        return search_rules.next_step(self.question, self.outcomes)
 
     @property
-    def specs(self) -> list[RunSpec]:
-        """The runs of all steps so far."""
-        return [self.spec(run) for run in self.asked]
-
-    def spec(self, run: Run) -> RunSpec:
-        """The run of a depth and a seed."""
-        depth, seed = run
-        return spec_at(self.resolved.resolved, self.axis.strategies[depth], self.rate).replace(seed=seed)
-
-    @property
-    def scores(self) -> Mapping[Depth, Mapping[int, float | None]]:
-        """By depth and seed; None: the run crashed."""
-        return {
-            depth: {seed: None if result is None else result.score for seed, result in by_seed.items()}
-            for depth, by_seed in self.ended.items()
-        }
+    def runs(self) -> list[RunSpec]:
+        """The runs of all steps so far. Where a rate is not known yet, the runs that choose it stand for them."""
+        wanted: list[RunSpec] = []
+        for depth in dict.fromkeys(depth for depth, _ in self.asked):
+            if depth in self.programme.searches:
+                wanted += self.programme.searches[depth].runs(self.results)
+        return list(dict.fromkeys([*wanted, *(spec for run in self.asked if (spec := self._spec(run)) is not None)]))
 
     @property
-    def noise(self) -> float:
-        """The variance of a full run's score over other dev rows; 0 before there is one."""
-        full = [result for result in self.ended.get(FULL, {}).values() if result is not None]
-        return dev_variance(full[:1]) if full else 0.0
+    def runs_ahead(self) -> list[RunSpec]:
+        """The runs so far, with what can be foreseen of the search for rates; any rate stands for an unknown one."""
+        any_rate = self.search.resolved.request.learning_rates[0]
+        wanted = [spec for depth in dict.fromkeys(depth for depth, _ in self.asked) for spec in self._searching(depth)]
+        groups = self.programme.replicates(dict.fromkeys(self.programme.strategies, any_rate) | self.rates)
+        return list(dict.fromkeys([*wanted, *(groups[depth][0].replace(seed=seed) for depth, seed in self.asked)]))
+
+    @property
+    def likely_runs(self) -> list[RunSpec]:
+        """What the rules will ask for after this step, if it turns out as it looks."""
+        if isinstance(self.step, Decision):
+            return []
+        likely = search_rules.likely_step(self.question, self.outcomes, self.step)
+        return [spec for run in likely if (spec := self._spec(run)) is not None]
+
+    @property
+    def spent(self) -> float:
+        """So far, the step under way included, in full-run equivalents."""
+        return self.question.cost(self.asked)
 
     @property
     def done(self) -> float:
         """Cost of the finished steps, in full-run equivalents."""
-        ended = [(depth, seed) for depth, by_seed in self.ended.items() for seed in by_seed]
-        return self.question.spent + self.question.cost(ended)
+        return self.question.cost([(depth, seed) for depth, by_seed in self.outcomes.items() for seed in by_seed])
 
-    @property
-    def spent(self) -> float:
-        """So far, in full-run equivalents."""
-        return self.question.spent + self.question.cost(self.asked)
-
-    def replicates(self, results: Results) -> dict[Depth, Replicates]:
-        """The runs of each depth that was tried and have ended, the full model's first, seeds in the asked order."""
+    def replicates(self) -> dict[Depth, Replicates]:
+        """The runs of each depth that was tried and have ended, the full model's first; without replacements."""
         groups = {}
-        for depth in self.axis.strategies:
-            seeds = [seed for seed in self.resolved.resolved.request.seeds if (depth, seed) in self.asked]
-            specs = [spec for seed in seeds if results.has_all([spec := self.spec((depth, seed))])]
-            if specs:
-                groups[depth] = Replicates(specs=specs, results=results.of(specs))
+        for depth in self.programme.strategies:
+            specs = [
+                spec
+                for seed in self.search.resolved.request.seeds
+                if (depth, seed) in self.asked and (spec := self._spec((depth, seed))) is not None
+            ]
+            ended = [spec for spec in specs if self.results.has_all([spec])]
+            if ended:
+                groups[depth] = Replicates(specs=ended, results=self.results.of(ended))
         return groups
+
+    def _replay(self) -> None:
+        while isinstance(step := search_rules.next_step(self.question, self.outcomes), list):
+            self.asked += step
+            if not all(self._has_ended(run) for run in step):
+                break
+            for depth, seed in step:
+                self.outcomes.setdefault(depth, {})[seed] = self._outcome((depth, seed))
+
+    def _has_ended(self, run: Run) -> bool:
+        spec = self._spec(run)
+        if spec is None:  # no rate: its search is on, or crashed in every run
+            return self.programme.searches[run[0]].is_over(self.results)
+        return self.results.has_all([spec])
+
+    def _outcome(self, run: Run) -> Outcome | None:
+        spec = self._spec(run)
+        result = None if spec is None else self.results.finished.get(spec.key)
+        return None if result is None else _outcome_of(result)
+
+    def _spec(self, run: Run) -> RunSpec | None:
+        """The run of a depth and a seed; None while its rate is not known."""
+        depth, seed = run
+        return self._first_specs[depth].replace(seed=seed) if depth in self._first_specs else None
+
+    @functools.cached_property
+    def _first_specs(self) -> dict[Depth, RunSpec]:
+        return {depth: specs[0] for depth, specs in self.programme.replicates(self.rates).items()}
+
+    def _searching(self, depth: Depth) -> list[RunSpec]:
+        """The runs that choose the rate of a depth; under `paper` they count for the full model."""
+        searches = self.programme.searches
+        if depth not in searches or (depth is not FULL and searches[depth] == searches[FULL]):
+            return []
+        return searches[depth].ahead(self.results)
+
+
+def _outcome_of(result: RunResult) -> Outcome:
+    return Outcome(result.score, dev_scores([result])[0], has_failed(result))

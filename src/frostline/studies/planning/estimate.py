@@ -85,6 +85,11 @@ def estimate_runs(
     )
 
 
+def full_run_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
+    """Time of one run of the full model, from a few timed steps."""
+    return _seconds(resolver.inputs(resolved), [resolved.base])
+
+
 def plain_loop_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
     """Time of a curve's runs in a plain loop: frozen by `requires_grad`, padded batches, one by one on all cores."""
     changes = {"is_cached": False, "frozen_dropout": True, "layout": "padded", "threads": n_cores()}

@@ -8,76 +8,59 @@ from __future__ import annotations
 
 import abc
 import itertools
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
-from frostline.analysis import TriedRate, dev_variance
 from frostline.execution.sweep import Wanted
-from frostline.kinds import kind_of
 from frostline.records.depth import Depth
 from frostline.records.requests import ResolvedComparison, ResolvedRequest
-from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.stats.search_rules import Standing, ranked
 from frostline.storage.runs import Store
 from frostline.strategies import Strategy
 from frostline.studies.planning.axis import depth_axis, spec_at
+from frostline.studies.planning.race import LineSearch, Race, RateSearch
 from frostline.studies.study import Results
 
 Name = TypeVar("Name")
 """what a study calls one of its strategies: a depth, or the text that a user wrote"""
 
-TUNED_RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
-"""The rates that `tuned` searches where none are given."""
-LARGE_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3)
+TUNED_RATES = (2e-5, 5e-5, 1e-4, 2e-4)
+"""Where `tuned` begins its search if no rates are given."""
+LARGE_RATES = (2e-4, 5e-4, 1e-3, 2e-3)
 """In their place, for strategies that train few or new parameters alone."""
-_HIGHEST_FOR_MANY = 2e-4
-"""Of `TUNED_RATES`, the highest that is tried where more than half of the layers train: above it they fail."""
+_OLD_RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
+_OLD_LARGE_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3)
+_OLD_HIGHEST_FOR_MANY = 2e-4
+"""Release 0.1 tried these; the last is the highest where more than half of the layers train."""
 
 
 class RateChoice(abc.ABC):
     """How one protocol chooses learning rates."""
 
     @abc.abstractmethod
-    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, list[RunSpec]]:
-        """The runs that choose a rate, by the name of the strategy that they choose it for."""
-
-    @abc.abstractmethod
-    def rates(self, found: Mapping[str, float], strategies: Sequence[Strategy]) -> dict[str, float]:
-        """The rate of each strategy by name, from the best of each search; none where all runs of a search crashed."""
+    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, RateSearch]:
+        """The searches for these strategies, by name; two strategies may share one."""
 
 
 @final
 class PaperRates(RateChoice):
     """A line search on the full model, scored on dev. Its best rate is used for everything."""
 
-    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, list[RunSpec]]:  # noqa: ARG002
-        """One run of the full model for each rate, with a seed of its own."""
-        return {"full": line_search_specs(resolved)}
-
-    def rates(self, found: Mapping[str, float], strategies: Sequence[Strategy]) -> dict[str, float]:
-        """The full model's rate for every strategy."""
-        return {strategy.name: found["full"] for strategy in strategies} if "full" in found else {}
+    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, RateSearch]:
+        """The same one for all: one run of the full model for each rate, with a seed of its own."""
+        return dict.fromkeys([one.name for one in strategies], LineSearch(tuple(line_search_specs(resolved))))
 
 
 @final
 class TunedRates(RateChoice):
-    """A search for each strategy, scored on rows held out of train."""
+    """A race for each strategy, scored on rows held out of train."""
 
-    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, list[RunSpec]]:
-        """One run of each strategy for each rate."""
-        return {
-            strategy.name: [
-                spec_at(resolved, strategy, rate).replace(role="tuning", seed=0) for rate in _rates(resolved, strategy)
-            ]
-            for strategy in strategies
-        }
-
-    def rates(self, found: Mapping[str, float], strategies: Sequence[Strategy]) -> dict[str, float]:
-        """Each strategy's own rate."""
-        return {strategy.name: found[strategy.name] for strategy in strategies if strategy.name in found}
+    def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, RateSearch]:
+        """One for each strategy. Release 0.1 had no races: what it began goes on as it was."""
+        if not resolved.has_races:
+            return {one.name: LineSearch(tuple(_old_specs(resolved, one))) for one in strategies}
+        return {one.name: Race(spec_at(resolved, one), _first_rates(resolved, one)) for one in strategies}
 
 
 _CHOICES: Mapping[str, RateChoice] = {"paper": PaperRates(), "tuned": TunedRates()}
@@ -93,24 +76,23 @@ class Programme(Generic[Name]):
     """by the study's own names"""
 
     @property
-    def searches(self) -> dict[str, list[RunSpec]]:
-        """The runs that choose rates, by strategy; none where one rate was given, or nothing has a rate."""
-        searched = self._searched
-        if len(self.resolved.request.learning_rates) == 1 or not searched:
+    def searches(self) -> dict[Name, RateSearch]:
+        """The searches for rates; none where one rate was given, or for a strategy without a rate."""
+        searched = {name: one for name, one in self.strategies.items() if not one.is_closed_form}
+        if len(self.resolved.request.learning_rates) == 1:
             return {}
-        return self._choice.searches(self.resolved, searched)
+        found = _CHOICES[self.resolved.request.protocol].searches(self.resolved, list(searched.values()))
+        return {name: found[one.name] for name, one in searched.items()}
 
     def rates(self, results: Results) -> dict[Name, float]:
-        """The rate of each strategy; one whose search crashed in every run has none."""
-        if not self.searches:
-            chosen = dict.fromkeys(self._by_name, self.resolved.request.learning_rates[0])
-        else:
-            found = {name: results.of(specs) for name, specs in self.searches.items()}
-            best = {name: best_rate(searched) for name, searched in found.items() if searched}
-            chosen = self._choice.rates(best, self._searched)
-        closed = {strategy.name: 0.0 for strategy in self.strategies.values() if strategy.is_closed_form}
-        chosen |= closed
-        return {name: chosen[one.name] for name, one in self.strategies.items() if one.name in chosen}
+        """The rates that are known; a strategy whose search is on, or crashed in every run, has none."""
+        searches = self.searches
+        given = self.resolved.request.learning_rates[0]
+        found = {
+            name: 0.0 if one.is_closed_form else searches[name].rate(results) if name in searches else given
+            for name, one in self.strategies.items()
+        }
+        return {name: rate for name, rate in found.items() if rate is not None}
 
     def replicates(self, rates: Mapping[Name, float]) -> dict[Name, list[RunSpec]]:
         """The runs that are compared: one for each seed of each strategy that has a rate."""
@@ -121,38 +103,25 @@ class Programme(Generic[Name]):
         return {name: [spec.replace(seed=seed) for seed in seeds] for name, spec in specs.items()}
 
     def next_runs(self, results: Results) -> list[Wanted]:
-        """The searches; once they are over, the replicates too."""
-        searched = flat(self.searches)
-        is_over = results.has_all(searched)
-        wanted = [*searched, *flat(self.replicates(self.rates(results)))] if is_over else searched
+        """The searches, and the replicates of each strategy whose rate is known."""
+        wanted = [*self.searching(results), *flat(self.replicates(self.rates(results)))]
         return [Wanted(spec) for spec in wanted]
 
     def runs_ahead(self, results: Results) -> list[RunSpec]:
         """All runs; where a rate is still to be chosen any stands for it, because it does not change the cost."""
-        searched = flat(self.searches)
-        is_over = results.has_all(searched)
-        rates = (
-            self.rates(results) if is_over else dict.fromkeys(self.strategies, self.resolved.request.learning_rates[0])
-        )
-        return [*searched, *flat(self.replicates(rates))]
+        searched = [spec for search in self.searches.values() for spec in search.ahead(results)]
+        any_rate = dict.fromkeys(self.strategies, self.resolved.request.learning_rates[0])
+        return [*dict.fromkeys(searched), *flat(self.replicates(any_rate | self.rates(results)))]
+
+    def searching(self, results: Results) -> list[RunSpec]:
+        """The runs of all searches so far."""
+        return list(dict.fromkeys(spec for search in self.searches.values() for spec in search.runs(results)))
 
     def ended(self, results: Results) -> dict[Name, list[RunSpec]]:
         """The replicates that finished or crashed, without strategies that have none."""
         groups = self.replicates(self.rates(results))
         ended = {name: [spec for spec in specs if results.has(Wanted(spec))] for name, specs in groups.items()}
         return {name: specs for name, specs in ended.items() if specs}
-
-    @property
-    def _choice(self) -> RateChoice:
-        return _CHOICES[self.resolved.request.protocol]
-
-    @property
-    def _by_name(self) -> dict[str, Strategy]:
-        return {strategy.name: strategy for strategy in self.strategies.values()}
-
-    @property
-    def _searched(self) -> list[Strategy]:
-        return [strategy for strategy in self._by_name.values() if not strategy.is_closed_form]
 
 
 def depth_programme(resolved: ResolvedRequest) -> Programme[Depth]:
@@ -178,53 +147,29 @@ def finished_line_searches(store: Store, resolved: ResolvedRequest) -> list[list
     return [specs for specs in alike if all(store.get(spec.key) is not None for spec in specs)]
 
 
-def _rates(resolved: ResolvedRequest, strategy: Strategy) -> list[float]:
+def _first_rates(resolved: ResolvedRequest, strategy: Strategy) -> tuple[float, ...]:
+    """Where the line of a race begins: as given, or one of two defaults of the same length."""
+    rates = tuple(sorted(resolved.request.learning_rates))
+    return LARGE_RATES if rates == TUNED_RATES and strategy.rates == "large" else rates
+
+
+def _old_specs(resolved: ResolvedRequest, strategy: Strategy) -> list[RunSpec]:
+    """The search of release 0.1: one run for each rate, on held-out rows."""
     rates = sorted(resolved.request.learning_rates)
-    if tuple(rates) != TUNED_RATES:
-        return rates
-    if strategy.rates == "large":
-        return list(LARGE_RATES)
-    is_shallow_tail = 2 * strategy.n_trained_layers(resolved.n_layers) <= resolved.n_layers
-    return rates if is_shallow_tail else [rate for rate in rates if rate <= _HIGHEST_FOR_MANY]
-
-
-def best_rate(searched: Collection[RunResult]) -> float:
-    """The rate with the best score; of equal ones, the lowest.
-
-    Rates that were tried on a few held-out rows are often equal within noise: of those, the one with the lowest loss.
-    """
-    if all(result.spec.role == "tuning" for result in searched):
-        return ranked([_standing(result) for result in searched])[0].rate
-    return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
-
-
-def _standing(result: RunResult) -> Standing:
-    labels, outputs = result.predictions.labels.array(), result.predictions.outputs.array()
-    return Standing(
-        rate=result.spec.learning_rate,
-        score=result.score,
-        noise=math.sqrt(dev_variance([result])),
-        loss=kind_of(result.spec.task).mean_loss(labels, outputs),
-    )
-
-
-def tried_rates(specs: Iterable[RunSpec], results: Results) -> list[TriedRate]:
-    """What a line search tried."""
-    found = results.finished
-    return [
-        TriedRate(learning_rate=spec.learning_rate, score=found[spec.key].score if spec.key in found else None)
-        for spec in specs
-    ]
+    if tuple(rates) == _OLD_RATES:
+        is_shallow_tail = 2 * strategy.n_trained_layers(resolved.n_layers) <= resolved.n_layers
+        fitting = rates if is_shallow_tail else [rate for rate in rates if rate <= _OLD_HIGHEST_FOR_MANY]
+        rates = list(_OLD_LARGE_RATES) if strategy.rates == "large" else fitting
+    return [spec_at(resolved, strategy, rate).replace(role="tuning", seed=0) for rate in rates]
 
 
 def rate_messages(programme: Programme[Name], results: Results) -> list[str]:
-    """Which learning rates the search chose, once it is over."""
-    if not programme.searches or not results.has_all(flat(programme.searches)):
-        return []
-    rates = {programme.strategies[name].name: rate for name, rate in programme.rates(results).items() if rate}
-    if len(set(rates.values())) == 1:
-        return [f"the line search chose the learning rate {next(iter(rates.values())):g}"]
-    return [f"the line search chose learning rates: {', '.join(f'{name} {rate:g}' for name, rate in rates.items())}"]
+    """Which learning rates were chosen so far."""
+    rates = programme.rates(results)
+    chosen = [(programme.strategies[name].name, rates[name]) for name in programme.searches if name in rates]
+    if programme.resolved.request.protocol == "paper":
+        return [f"the line search chose the learning rate {rate:g}" for _, rate in chosen[:1]]
+    return [f"{name}: the race chose the learning rate {rate:g}" for name, rate in chosen]
 
 
 def flat(groups: Mapping[Name, Iterable[RunSpec]]) -> list[RunSpec]:

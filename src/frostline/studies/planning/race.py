@@ -1,116 +1,177 @@
-"""A race of learning rates: all start, and those that fall behind are left where they are."""
+"""Searches for a learning rate: the runs that they want next, and the rate that they choose. Runs nothing.
+
+A line search tries every rate once. A race tries every rate with two seeds on a short schedule, then the best two on
+the whole one, and goes on past the end of its line of rates while the best rate is there.
+"""
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from frostline.analysis import TriedRate
-from frostline.execution.sweep import Wanted
-from frostline.records.requests import ResolvedRequest
-from frostline.records.results import PausedRun
+from frostline import stats
+from frostline.analysis import TriedRate, dev_scores
+from frostline.kinds import kind_of
+from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.stats import search_rules
-from frostline.stats.search_rules import Standing
-from frostline.storage.runs import Store
-from frostline.studies.planning.protocols import line_search_specs
+from frostline.stats.rates import Standing, next_rate, ranked
 from frostline.studies.study import Results
+
+RUNGS = ((1 / 3, 2), (1.0, 1))
+"""The rungs of a race: the share of the epochs that each rate trains, on a schedule of its own, and how many go on."""
+RACE_SEEDS = (0, 1)
+"""Each seed also holds other rows out of train, so that the rate is chosen on twice as many."""
+
+
+class RateSearch(abc.ABC):
+    """How the learning rate of one strategy is chosen."""
+
+    @abc.abstractmethod
+    def runs(self, results: Results) -> list[RunSpec]:
+        """All runs that are wanted so far."""
+
+    @abc.abstractmethod
+    def rate(self, results: Results) -> float | None:
+        """The rate that was chosen; None while the search is on, or when every run crashed."""
+
+    @abc.abstractmethod
+    def tried(self, results: Results) -> list[TriedRate]:
+        """Each rate that was tried, ascending, with its score."""
+
+    def is_over(self, results: Results) -> bool:
+        """Whether a rate is chosen, or none can be."""
+        return results.has_all(self.runs(results))
+
+    def ahead(self, results: Results) -> list[RunSpec]:
+        """All runs as far as can be foreseen."""
+        return self.runs(results)
+
+
+@final
+@dataclass(frozen=True)
+class LineSearch(RateSearch):
+    """One run for each rate."""
+
+    specs: tuple[RunSpec, ...]
+
+    def runs(self, results: Results) -> list[RunSpec]:  # noqa: ARG002
+        """One for each rate."""
+        return list(self.specs)
+
+    def rate(self, results: Results) -> float | None:
+        """The rate with the best score."""
+        found = results.of(self.specs)
+        return best_rate(found) if found and self.is_over(results) else None
+
+    def tried(self, results: Results) -> list[TriedRate]:
+        """Each rate; without a score if its run crashed."""
+        found = results.finished
+        return [
+            TriedRate(learning_rate=spec.learning_rate, score=found[spec.key].score if spec.key in found else None)
+            for spec in self.specs
+        ]
 
 
 @final
 @dataclass(frozen=True)
 class _Rung:
-    """One stage of a race: every rate that is still in runs up to the same step."""
+    """One stage of a race."""
 
     share: float
-    """of the steps of a run"""
-    wanted: tuple[Wanted, ...]
-    ranked: tuple[PausedRun, ...]
+    """of the whole schedule"""
+    specs: tuple[RunSpec, ...]
+    standings: tuple[Standing, ...]
     """the best first; empty while runs are missing, or when all crashed"""
 
 
 @final
 @dataclass(frozen=True)
-class Race:
-    """The rates of a line search, run in stages."""
+class Race(RateSearch):
+    """The rates of one strategy, with two seeds each, scored on rows held out of train."""
 
-    specs: tuple[RunSpec, ...]
-    """one for each rate; none where a single rate was given"""
-    n_steps: int
-    """of a whole run"""
+    spec: RunSpec
+    """a run of the strategy"""
+    rates: tuple[float, ...]
+    """where the line begins, ascending"""
 
-    @classmethod
-    def of(cls, resolved: ResolvedRequest, n_steps: int) -> Race:
-        """The race of a request."""
-        return cls(tuple(line_search_specs(resolved)), n_steps)
-
-    @property
-    def cost(self) -> float:
-        """In full-run equivalents."""
-        return search_rules.race_cost(len(self.specs))
-
-    def wanted(self, results: Results) -> list[Wanted]:
-        """The runs of all rungs so far."""
-        return [wanted for rung in self._rungs(results) for wanted in rung.wanted]
+    def runs(self, results: Results) -> list[RunSpec]:
+        """The runs of all rungs so far; where two rungs ask for the same run, once."""
+        return list(dict.fromkeys(spec for rung in self._rungs(results) for spec in rung.specs))
 
     def rate(self, results: Results) -> float | None:
-        """The rate that won; None while the race is on, or when every run crashed."""
+        """The winner of the last rung."""
         rungs = list(self._rungs(results))
-        is_over = len(rungs) == len(search_rules.RUNGS) and bool(rungs[-1].ranked)
-        return rungs[-1].ranked[0].spec.learning_rate if is_over else None
+        is_over = len(rungs) == len(RUNGS) and bool(rungs[-1].standings)
+        return rungs[-1].standings[0].rate if is_over else None
 
     def tried(self, results: Results) -> list[TriedRate]:
-        """Every rate, with its score at the last rung that it reached."""
-        tried = {}
+        """Each rate with its mean score in the last rung that it reached."""
+        tried: dict[float, TriedRate] = {}
         for rung in self._rungs(results):
-            by_key = {paused.key: paused for paused in rung.ranked}
-            for wanted in rung.wanted:
-                key, rate = wanted.spec.key, wanted.spec.learning_rate
-                score = by_key[key].score if key in by_key else None
-                tried[key] = TriedRate(learning_rate=rate, score=score, share=rung.share)
-        return [tried[spec.key] for spec in self.specs]
+            scores = {one.rate: one.score for one in rung.standings}
+            for rate in dict.fromkeys(spec.learning_rate for spec in rung.specs):
+                tried[rate] = TriedRate(learning_rate=rate, score=scores.get(rate), share=rung.share)
+        return [tried[rate] for rate in sorted(tried)]
 
-    def seconds(self, results: Results) -> float:
-        """Time of training and scoring."""
-        last = {paused.key: paused.seconds for rung in self._rungs(results) for paused in rung.ranked}
-        return sum(last.values())
-
-    def messages(self, results: Results) -> Iterator[str]:
-        """What each rung showed."""
-        for rung in self._rungs(results):
-            if rung.ranked:
-                listed = ", ".join(f"{p.spec.learning_rate:g} {p.score:.3f} (loss {p.loss:.3f})" for p in rung.ranked)
-                yield f"race, after {rung.share:.0%} of the steps: {listed}"
-        if (rate := self.rate(results)) is not None:
-            yield f"the race chose the learning rate {rate:g}"
-
-    def is_in(self, store: Store) -> bool:
-        """Whether a race was run to its end in a folder: then its choice stands."""
-        last = self._until(search_rules.RUNGS[-1][0])
-        return any(store.get_paused(spec.key, last) is not None for spec in self.specs)
+    def ahead(self, results: Results) -> list[RunSpec]:
+        """The runs so far; while the race is on, also a last rung without surprises."""
+        last = [] if self.is_over(results) else self._specs(self.rates[: RUNGS[0][1]], RUNGS[-1][0])
+        return list(dict.fromkeys([*self.runs(results), *last]))
 
     def _rungs(self, results: Results) -> Iterator[_Rung]:
-        left = list(self.specs)
-        for share, n_left in search_rules.RUNGS:
-            until = self._until(share)
-            wanted = tuple(Wanted(spec, until) for spec in left)
-            is_known = all(results.has(one) for one in wanted)
-            paused = [results.paused[s.key, until] for s in left if (s.key, until) in results.paused]
-            ranked = tuple(_ranked(paused)) if is_known and paused else ()
-            yield _Rung(share, wanted, ranked)
-            if not ranked:
+        line = set(self.rates)
+        left = list(self.rates)
+        for share, n_left in RUNGS:
+            while True:
+                specs = self._specs(sorted(left), share)
+                standings = _standings(results.of(specs)) if results.has_all(specs) else []
+                beyond = next_rate(standings[0].rate, line) if standings else None
+                if beyond is None:
+                    break
+                line.add(beyond)
+                left.append(beyond)
+            yield _Rung(share, specs, tuple(standings))
+            if not standings:
                 return
-            left = [one.spec for one in ranked[:n_left]]
+            left = [one.rate for one in standings[:n_left]]
 
-    def _until(self, share: float) -> int:
-        return max(1, math.ceil(share * self.n_steps))
+    def _specs(self, rates: Sequence[float], share: float) -> tuple[RunSpec, ...]:
+        epochs = max(1, round(share * self.spec.epochs))
+        run = self.spec.replace(role="tuning", epochs=epochs)
+        return tuple(run.replace(learning_rate=rate, seed=seed) for rate in rates for seed in RACE_SEEDS)
 
 
-def _ranked(paused: list[PausedRun]) -> list[PausedRun]:
-    by_rate = {one.spec.learning_rate: one for one in paused}
-    standings = [
-        Standing(rate=one.spec.learning_rate, score=one.score, noise=one.noise, loss=one.loss) for one in paused
-    ]
-    return [by_rate[standing.rate] for standing in search_rules.ranked(standings)]
+def best_rate(searched: Sequence[RunResult]) -> float:
+    """The rate with the best score; of equal ones, the lowest.
+
+    Rates that were tried on a few held-out rows are often equal within noise: of those, the one with the lowest loss.
+    """
+    if all(result.spec.role == "tuning" for result in searched):
+        return _standings(searched)[0].rate
+    return max(searched, key=lambda result: (result.score, -result.spec.learning_rate)).spec.learning_rate
+
+
+def _standings(results: Sequence[RunResult]) -> list[Standing]:
+    """How each rate did, the best first."""
+    rates = dict.fromkeys(result.spec.learning_rate for result in results)
+    return ranked([_standing([one for one in results if one.spec.learning_rate == rate]) for rate in rates])
+
+
+def _standing(results: Sequence[RunResult]) -> Standing:
+    resampled = sum(dev_scores([result])[0] for result in results) / len(results)
+    return Standing(
+        rate=results[0].spec.learning_rate,
+        score=stats.mean([result.score for result in results]),
+        noise=float(resampled.std(ddof=1)),
+        loss=stats.mean([_held_out_loss(result) for result in results]),
+    )
+
+
+def _held_out_loss(result: RunResult) -> float:
+    if result.diverged:
+        return math.inf
+    labels, outputs = result.predictions.labels.array(), result.predictions.outputs.array()
+    return kind_of(result.spec.task).mean_loss(labels, outputs)

@@ -22,7 +22,7 @@ from frostline.studies.requests.settings import Setting
 
 _OF_TASK = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
 _OF_RUN = ("epochs", "batch_size", "max_length", "frozen_dropout", "threads", "device")
-_OF_OPTIMIZER = ("warmup_share", "weight_decay", "clip_norm", "precision")
+_OF_OPTIMIZER = ("warmup_share", "weight_decay", "clip_norm", "precision", "master_seed")
 
 
 def read_config(path: Path, known: Mapping[str, Setting], command: str) -> dict[str, Any]:

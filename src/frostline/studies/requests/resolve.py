@@ -86,6 +86,11 @@ class Resolver:
         resolved = self.fill_in(request, needs_depth=needs_depth)
         return self.keep(command, request_fields(request), resolved)
 
+    def kept(self, command: str, asked: object, kind: type[RecordT]) -> RecordT | None:
+        """What an earlier call that asked for this resolved; None if this is the first."""
+        path = self.store.request_path(command, key_of(asked))
+        return self.store.read_request(path, kind) if path.exists() else None
+
     def keep(self, command: str, asked: object, resolved: RecordT) -> RecordT:
         """What the first call that asked for this resolved; this call's, if it is the first."""
         path = self.store.request_path(command, key_of(asked))
@@ -105,7 +110,7 @@ class Resolver:
         base = _base_spec(request, inputs, task, max_length)
         is_cached = request.cache and not request.frozen_dropout and self._has_room(inputs.prefix_bytes(request))
         return ResolvedRequest(
-            request=request, base=base, n_layers=pretrained.n_layers, depths=depths, is_cached=is_cached
+            request=request, base=base, n_layers=pretrained.n_layers, depths=depths, is_cached=is_cached, has_races=True
         )
 
     def inputs(self, resolved: ResolvedRequest) -> Inputs:
@@ -240,6 +245,8 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,
+        master_seed=request.master_seed,
+        standardised=request.protocol == "tuned" and kind_of(task).class_names is None,
         precision=_precision(request, device),
     )
 

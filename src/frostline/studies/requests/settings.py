@@ -78,6 +78,7 @@ class OptimizerSettings(TypedDict, total=False):
 
     lrs: Annotated[str | Sequence[float], Flag(field="learning_rates", type=str, items=float)]
     epochs: Annotated[int, Flag(default="3, RoBERTa 10")]
+    master_seed: int
     batch_size: int
     max_length: int
     warmup_share: float
@@ -143,9 +144,14 @@ class GoalSettings(TypedDict, total=False):
 
     keep: Annotated[float, Flag(help="share of the full score to keep", default="0.9")]
     budget: Annotated[
-        float | None,
-        Flag(help="most to spend, in full-run equivalents", default="half of what the whole curve costs"),
+        str | float | None,
+        Flag(
+            help="most to spend: full-run equivalents, or a time such as 30min",
+            default="what the whole curve costs",
+            type=str,
+        ),
     ]
+    protocol: Annotated[Protocol, Flag(default="tuned")]
     save: Annotated[str | Path | None, Flag(help="new folder for the model that was found", default="none", type=Path)]
 
 

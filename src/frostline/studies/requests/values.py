@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 
@@ -110,6 +112,35 @@ def read_number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise UsageError(f"{name} is {value!r:.80}; give a number")
     return float(value)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The most to spend on a search."""
+
+    amount: float
+    unit: Literal["", "min", "h"] = ""
+    """of wall time; empty: full-run equivalents"""
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}{self.unit}"
+
+    @property
+    def seconds(self) -> float:
+        """Of wall time."""
+        return self.amount * (3600.0 if self.unit == "h" else 60.0)
+
+
+def read_budget(value: object) -> Budget:
+    """`12` full-run equivalents, `30min` or `2h`."""
+    found = re.fullmatch(r"\s*([0-9.e+-]+)\s*(min|h)?\s*", str(without_numpy(value)))
+    try:
+        if found is not None and not isinstance(value, bool):
+            return Budget(amount=float(found[1]), unit="min" if found[2] == "min" else "h" if found[2] else "")
+    except ValueError:
+        found = None
+    raise UsageError(f"budget is {value!r:.80}; give full-run equivalents, for example 12, or a time: 30min, 2h")
 
 
 def without_numpy(value: Any) -> Any:

@@ -1,0 +1,58 @@
+"""The rules of a race of learning rates, on plain numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+LOWEST_RATE, HIGHEST_RATE = 1e-6, 1e-2
+"""a line of rates is not extended beyond these"""
+_STEPS = (1, 2, 5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How one learning rate did in a rung of a race."""
+
+    rate: float
+    score: float
+    """mean over the seeds"""
+    noise: float
+    """standard deviation of the score over resampled rows"""
+    loss: float
+    """mean loss at the end of the schedule, on the rows that give the score; infinite if a run diverged"""
+
+
+def ranked(standings: Sequence[Standing]) -> list[Standing]:
+    """Best first: by score; among scores within noise of the best, by loss, then the lower rate.
+
+    The losses are those at the end of a schedule, so a high rate that learns faster has no advantage. A rate at which
+    a run diverged comes last.
+    """
+    sound = [one for one in standings if math.isfinite(one.loss)] or list(standings)
+    best = max(sound, key=lambda one: one.score)
+    leading = [one for one in sound if one.score >= best.score - best.noise]
+    behind = [one for one in standings if one not in leading]
+    return [
+        *sorted(leading, key=lambda one: (one.loss, one.rate)),
+        *sorted(behind, key=lambda one: (math.isinf(one.loss), -one.score, one.rate)),
+    ]
+
+
+def next_rate(best: float, line: Collection[float]) -> float | None:
+    """The rate beyond the end of a line, if the best is at its end: the next of 1, 2, 5, 10, …; else None.
+
+    >>> next_rate(2e-4, [5e-5, 1e-4, 2e-4])
+    0.0005
+    >>> next_rate(1e-4, [5e-5, 1e-4, 2e-4]) is None
+    True
+    """
+    known = [step * 10.0**power for power in range(-7, 0) for step in _STEPS]
+    above = [rate for rate in known if best * 1.001 < rate <= HIGHEST_RATE * 1.001]
+    below = [rate for rate in known if LOWEST_RATE * 0.999 <= rate < best * 0.999]
+    if best >= max(line) and above:
+        return float(f"{above[0]:.1g}")
+    if best <= min(line) and below:
+        return float(f"{below[-1]:.1g}")
+    return None
