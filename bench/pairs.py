@@ -52,7 +52,7 @@ def run(pair: Pair, shared: Path, out: Path) -> None:
     import frostline
 
     model = pair.model if pair.model == MINILM else str(shared / pair.model)
-    data = {} if pair.task == "rotten-tomatoes" else {"data": shared / "glue"}
+    data = {} if pair.task == "rotten-tomatoes" else {"data": str(shared / "glue")}
     settings: dict[str, Any] = data | {
         "max_train": pair.n_train,
         "max_dev": 800,
@@ -124,8 +124,9 @@ def _point(curve: dict[str, Any]) -> dict[str, Any]:
 def _loss(curve: dict[str, Any], n_frozen: int | None) -> float:
     if n_frozen is None:
         return 0.0
-    own = next(point["mean"] for point in curve["points"] if point["n_frozen"] == n_frozen)
-    return max(0.0, KEEP * curve["full"]["mean"] - own)
+    own: float = next(point["mean"] for point in curve["points"] if point["n_frozen"] == n_frozen)
+    full: float = curve["full"]["mean"]
+    return max(0.0, KEEP * full - own)
 
 
 CELLS: dict[str, Callable[[Compared], str]] = {
