@@ -18,7 +18,8 @@ from frostline.kinds import CLASSIFICATION
 from frostline.records.depth import FULL
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
-from frostline.studies.planning.protocols import TUNED_RATES, best_rate
+from frostline.studies.planning.protocols import TUNED_RATES
+from frostline.studies.planning.race import RACE_SEEDS, best_rate
 from frostline.testing.models import make_spec
 from frostline.training.run import Runner
 from losses import losses_of
@@ -88,9 +89,11 @@ def test_each_depth_has_the_rate_that_was_best_on_held_out_rows(tuned: Finished)
     for point in (tuned.json["full"], *tuned.json["points"]):
         strategy = "full" if point["n_frozen"] is None else f"freeze:{point['n_frozen']}"
         tried = [r for r in runs if r.spec.role == "tuning" and r.spec.strategy == strategy]
-        assert len(tried) == 2
+        rates = {r.spec.learning_rate for r in tried}
+        assert {(r.spec.learning_rate, r.spec.seed) for r in tried} == {(r, s) for r in rates for s in RACE_SEEDS}
         best = next(result for result in tried if result.spec.learning_rate == best_rate(tried))
         assert point["learning_rate"] == best.spec.learning_rate
+        assert rates == {1e-3, 1e-2} or best.spec.learning_rate not in (min(rates), max(rates))
         replicates = [r for r in runs if r.spec.role == "replicate" and r.spec.strategy == strategy]
         assert {r.spec.learning_rate for r in replicates} == {best.spec.learning_rate}
         assert {r.n_dev for r in replicates} == {24}, "reported on dev"
@@ -114,10 +117,10 @@ def test_the_price_of_one_rate_for_all_is_told_where_both_protocols_are_there(to
         assert line.startswith(said)
 
 
-def test_without_rates_a_wider_line_is_searched_and_wider_still_for_shallow_tails(toy: Toy, tmp_path: Path) -> None:
+def test_without_rates_every_depth_begins_with_as_many(toy: Toy, tmp_path: Path) -> None:
     told = frostline(*curve_of(toy, "--protocol", "tuned", "--dry-run"), out=tmp_path / "out")
     assert told.code == 0, told.stderr
-    assert told.json["runs"] == 5 + 2 * len(TUNED_RATES) + 3 * 2
+    assert told.json["runs"] == 3 * (len(RACE_SEEDS) * len(TUNED_RATES) + 2)
 
 
 def held_out(rate: float, score: float, sureness: float) -> RunResult:

@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
-from frostline import stats
 from frostline.records.depth import FULL, Depth, with_full
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Question, Run, Standing
+from frostline.stats.search_rules import Decision, Outcome, Question, Run
 
 DEPTHS = (3, 4, 5, 6)
 COSTS = {FULL: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
+STEEP: dict[Depth, float] = {FULL: 0.8, 3: 0.8, 4: 0.78, 5: 0.6, 6: 0.5}
+OPENING: list[Run] = [
+    (FULL, 0),
+    (FULL, 1),
+    (FULL, 2),
+    (FULL, 3),
+    *((5, s) for s in range(3)),
+    *((6, s) for s in range(3)),
+]
+Fails = Callable[[Depth, int], bool]
 
 
 def ask(**changes: object) -> Question:
     """A question of a model with six layers."""
-    given: dict[str, object] = {"keep": 0.9, "seeds": (0, 1, 2, 3, 4), "depths": DEPTHS, "costs": COSTS, "budget": 9.0}
+    given: dict[str, object] = {
+        "keep": 0.9,
+        "seeds": (0, 1, 2, 3, 4),
+        "depths": DEPTHS,
+        "n_rows": 900,
+        "costs": COSTS,
+        "rate_costs": dict.fromkeys(COSTS, 0.0),
+        "budget": 100.0,
+    }
     return Question(**given | changes)  # type: ignore[arg-type]
 
 
+def outcome(score: float, *, rows: float = 1e-3, has_failed: bool = False) -> Outcome:
+    """A run whose score varies a little over resampled rows."""
+    return Outcome(score, score + rows * np.random.default_rng(3).normal(size=200), has_failed)
+
+
 def searched(
-    question: Question, means: dict[Depth, float], *, deviation: float = 0.0, noise: float = 1e-6, seed: int = 0
+    question: Question,
+    means: dict[Depth, float],
+    *,
+    deviation: float = 1e-3,
+    rows: float = 1e-3,
+    fails: Fails = lambda _depth, _seed: False,
 ) -> tuple[Decision, list[list[Run]]]:
     """How a search over scores around these means ends, and what it asked for in each round."""
-    rng = np.random.default_rng(seed)
-    scores: dict[Depth, dict[int, float | None]] = {}
+    rng = np.random.default_rng(0)
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {}
     rounds = []
-    while isinstance(step := search_rules.next_step(question, scores, noise), list):
+    while isinstance(step := search_rules.next_step(question, outcomes), list):
         assert step, "a round asks for something"
         rounds.append(step)
-        for depth, number in step:
-            assert number not in scores.get(depth, {}), "nothing is asked for twice"
-            scores.setdefault(depth, {})[number] = means[depth] + rng.normal(0, deviation)
+        for depth, seed in step:
+            assert seed not in outcomes.get(depth, {}), "nothing is asked for twice"
+            score = 0.5 if fails(depth, seed) else means[depth] + rng.normal(0, deviation)
+            outcomes.setdefault(depth, {})[seed] = outcome(score, rows=rows, has_failed=fails(depth, seed))
         assert len(rounds) < 50
     return step, rounds
 
 
-STEEP: dict[Depth, float] = {FULL: 0.8, 3: 0.8, 4: 0.78, 5: 0.6, 6: 0.5}
-
-
-def test_a_clear_curve_is_decided_with_two_seeds_from_the_deepest_up() -> None:
+def test_a_clear_curve_is_decided_at_the_first_look_from_the_deepest_up() -> None:
     decision, rounds = searched(ask(), STEEP)
     assert decision == Decision(n_frozen=4, is_decided=True, because="decided at 95% confidence")
-    opening = [(FULL, 0), (FULL, 1), (5, 0), (5, 1), (6, 0), (6, 1)]
-    assert rounds == [opening, [(4, 0), (4, 1)], [(3, 0)]], "the depth beside the answer is looked at once"
+    assert rounds == [OPENING, [(4, 0), (4, 1), (4, 2)]]
 
 
 def test_a_curve_that_stays_up_needs_the_cheapest_runs_only() -> None:
@@ -64,161 +87,124 @@ def test_where_no_depth_keeps_the_share_the_full_model_is_the_answer() -> None:
     assert {depth for step in rounds for depth, _ in step} == {FULL, *DEPTHS}
 
 
-def test_a_dip_beside_the_answer_is_run_and_does_not_change_it() -> None:
-    decision, rounds = searched(ask(), {**STEEP, 4: 0.6, 5: 0.79})
-    assert decision.n_frozen == 5
-    assert (4, 0) in rounds[-1]
-
-
 def test_seeds_are_added_where_it_is_open_and_with_them_the_full_models() -> None:
-    means: dict[Depth, float] = {**STEEP, 5: 0.9 * 0.8 - 0.02}  # two deviations below the bar
-    decision, rounds = searched(ask(budget=100.0), means, deviation=0.01, noise=1e-4)
+    means: dict[Depth, float] = {**STEEP, 5: 0.9 * 0.8 - 0.022}
+    decision, rounds = searched(ask(), means, deviation=1.2e-2, rows=4e-3)
+    more = [run for step in rounds for run in step if run[1] > 2 and run != (FULL, 3)]
+    assert more == [(FULL, 4), (5, 3), (5, 4)]
     assert (decision.n_frozen, decision.is_decided) == (4, True)
-    more = [step for step in rounds if any(seed > 1 for _, seed in step)]
-    assert more[0] == [(FULL, 2), (5, 2)]
-    assert all(depth in (FULL, 5) for step in more for depth, _ in step)
 
 
-def test_a_depth_on_the_bar_is_given_up_before_its_seeds_are_used_up() -> None:
-    decision, rounds = searched(ask(budget=100.0), {**STEEP, 5: 0.9 * 0.8 + 1e-6}, deviation=0.0, noise=1e-4)
-    assert decision == Decision(
-        n_frozen=5, is_decided=False, because="too close to the bar for 5 seeds: 5 frozen layers"
-    )
-    assert {seed for step in rounds for _, seed in step} == {0, 1}
+def test_a_depth_on_the_bar_is_given_up_and_the_search_goes_on_to_one_that_is_sure() -> None:
+    decision, rounds = searched(ask(), {**STEEP, 5: 0.9 * 0.8 + 1e-6}, deviation=1e-6, rows=1e-2)
+    assert not decision.is_decided
+    assert decision.because == "too close to the bar for 5 seeds: 5 frozen layers"
+    assert {seed for step in rounds for depth, seed in step if depth == 5} == {0, 1, 2}, "more seeds would not help"
+    assert 4 in {depth for step in rounds for depth, _ in step}
 
 
-def test_below_a_depth_that_is_given_up_the_search_goes_on_to_one_that_reaches_the_bar() -> None:
-    decision, rounds = searched(ask(budget=100.0), {**STEEP, 5: 0.9 * 0.8 - 1e-6}, deviation=0.0, noise=1e-4)
-    assert (decision.n_frozen, decision.is_decided) == (4, False)
-    assert (3, 0) in rounds[-1]
+def test_what_a_look_decided_stays_decided() -> None:
+    question, outcomes = ask(), {depth: {s: outcome(mean) for s in range(3)} for depth, mean in STEEP.items()}
+    outcomes[FULL][3] = outcome(0.8)
+    before = search_rules.verdicts(question, outcomes)
+    assert before[5] == "short"
+    later = {**outcomes, 5: outcomes[5] | {3: outcome(0.9), 4: outcome(0.9)}, FULL: outcomes[FULL] | {4: outcome(0.8)}}
+    assert search_rules.verdicts(question, later) == before, "a look that was sure is not repeated with more seeds"
 
 
-@pytest.mark.parametrize(("off", "is_hopeless"), [(0.0, True), (0.01, True), (0.04, False)])
-def test_what_is_given_up_is_what_the_seeds_that_are_left_would_not_tell(off: float, is_hopeless: bool) -> None:
+def test_depths_that_were_not_tried_are_plausible_unless_a_deeper_one_is_kept() -> None:
     question = ask()
-    own, full, prior = [0.72 + off] * 2, [0.8] * 2, 1e-4 * 4
-    assert search_rules.is_too_close(question, full, own, prior) == is_hopeless
-    assert search_rules.verdict(question, full, own, prior) == "open"
-    rng = np.random.default_rng(0)
-    told = [_is_told(question, own, full, math.sqrt(prior), rng) for _ in range(300)]
-    assert (np.mean(told) < search_rules.MAY_MOVE) == is_hopeless
+    tried = {depth: {s: outcome(STEEP[depth]) for s in range(4)} for depth in (FULL, 5, 6)}
+    assert search_rules.plausible(question, tried) == (FULL, 3, 4)
+    tried[4] = {s: outcome(STEEP[4]) for s in range(4)}
+    assert search_rules.plausible(question, tried) == (4,)
 
 
-def _is_told(
-    question: Question, own: list[float], full: list[float], deviation: float, rng: np.random.Generator
-) -> bool:
-    """Whether three more seeds of each would tell, if the means are what they seem."""
-    more = [values + list(rng.normal(values[0], deviation, 3)) for values in (full, own)]
-    return search_rules.verdict(question, more[0], more[1], deviation**2) != "open"
+def test_failed_runs_are_replaced_by_unused_seeds() -> None:
+    decision, rounds = searched(ask(), STEEP, fails=lambda depth, seed: (depth, seed) in {(FULL, 1), (4, 0)})
+    assert (decision.n_frozen, decision.is_decided) == (4, True)
+    assert [(FULL, 5)] in rounds
+    assert [(4, 5)] in rounds
 
 
-def test_the_variance_of_all_depths_counts_at_each() -> None:
-    calm, rough = [0.78, 0.78], [0.8, 0.8]
-    scores: dict[Depth, dict[int, float | None]] = {
-        FULL: dict(enumerate(rough)),
-        6: {0: 0.5, 1: 0.5},
-        5: {0: 0.55, 1: 0.65},
-        4: dict(enumerate(calm)),
-    }
-    assert isinstance(search_rules.next_step(ask(), scores, 1e-8), list), "what varies at 5 may vary at 4"
-    scores[5] = {0: 0.6, 1: 0.6}
-    assert search_rules.next_step(ask(), scores, 1e-8) == [(3, 0)]
+def test_failed_replacements_end() -> None:
+    fails: Fails = lambda depth, seed: depth == 4 and (seed == 0 or seed > 4)  # noqa: E731
+    decision, rounds = searched(ask(), STEEP, fails=fails)
+    asked = {seed for step in rounds for depth, seed in step if depth == 4}
+    assert asked >= {5, 6, 7, 8, 9}
+    assert max(asked) == 9, "as many as seeds were asked for"
+    assert decision.n_frozen == 4
+
+
+def test_a_depth_that_mostly_fails_is_judged_over_all_its_runs() -> None:
+    decision, rounds = searched(ask(), STEEP, fails=lambda depth, _seed: depth == 4)
+    assert (decision.n_frozen, decision.is_decided) == (3, True)
+    assert all(seed < 5 for step in rounds for depth, seed in step if depth == 4), "nothing is replaced"
+
+
+def test_if_half_of_the_full_models_runs_fail_nothing_is_decided() -> None:
+    decision, rounds = searched(ask(), STEEP, fails=lambda depth, seed: depth is FULL and seed < 2)
+    assert (decision.n_frozen, decision.is_decided, len(rounds)) == (FULL, False, 1)
+    assert decision.because == "half or more of the full model's runs learned nothing"
+    one, _ = searched(ask(), STEEP, fails=lambda depth, seed: depth is FULL and seed < 1)
+    assert one.is_decided, "twin: one of four"
 
 
 def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
-    question = ask(budget=3.0)
-    decision, rounds = searched(question, {**STEEP, 5: 0.9 * 0.8 + 0.001}, deviation=0.0005, noise=1e-3)
+    question = ask(budget=5.0)
+    decision, rounds = searched(question, {**STEEP, 5: 0.9 * 0.8 + 0.001}, deviation=5e-4, rows=1e-2)
     assert (decision.n_frozen, decision.is_decided) == (5, False)
-    untried = sorted(set(DEPTHS) - {depth for step in rounds for depth, _ in step})
-    assert untried, "the budget ended the search before all depths were tried"
-    listed = ", ".join(str(depth) for depth in untried)
-    assert decision.because == (
-        f"the budget of 3 full runs is used up; depths not tried: {listed}; a larger --budget continues the search"
-    )
-    assert question.cost([run for step in rounds for run in step]) <= 3.0
+    assert decision.because == "the budget of 5 full runs does not pay for the next runs (4 frozen layers)"
+    assert question.cost([run for step in rounds for run in step]) <= 5.0
+
+
+def test_choosing_a_rate_costs_once_for_each_depth() -> None:
+    question = ask(rate_costs={FULL: 5.0, 3: 2.0, 4: 1.0, 5: 0.5, 6: 0.1})
+    assert question.cost([(4, 0), (4, 1), (5, 0)]) == pytest.approx(2 / 3 + 1 / 6 + 1.0 + 0.5)
 
 
 def test_a_full_model_without_quality_ends_it() -> None:
-    decision, _ = searched(ask(base=0.5), dict.fromkeys(with_full(DEPTHS), 0.5))
+    decision, _ = searched(ask(base=0.5), dict.fromkeys(with_full(DEPTHS), 0.499))
     assert (decision.n_frozen, decision.is_decided) == (FULL, False)
-    assert decision.because == "the full model did not learn: its mean score is 0.5, not above 0.5"
-
-
-def test_a_share_of_chance_is_not_searched_for_on_the_plain_scale_either() -> None:
-    at_chance = dict.fromkeys(with_full(DEPTHS), 0.5)
-    assert searched(ask(), at_chance)[0].is_decided, "without knowing chance it would be kept by all"
-    decision, rounds = searched(ask(chance=0.5), at_chance)
-    assert (decision.n_frozen, decision.is_decided, len(rounds)) == (6, False, 1)
-
-
-def standing(rate: float, score: float, loss: float) -> Standing:
-    return Standing(rate=rate, score=score, noise=0.017, loss=loss)
-
-
-def test_early_in_a_race_losses_tell_what_scores_do_not() -> None:
-    # SST-2, 1,000 rows, after 21 of 126 steps; at the end they scored 0.510, 0.538, 0.772, 0.800, 0.800.
-    early = [(1e-5, 0.523, 0.6922), (2e-5, 0.521, 0.6911), (3e-5, 0.515, 0.6899), (4e-5, 0.511, 0.6887)]
-    ranked = search_rules.ranked([standing(*one) for one in (*early, (5e-5, 0.511, 0.6873))])
-    assert [one.rate for one in ranked] == [5e-5, 4e-5, 3e-5, 2e-5, 1e-5]
-
-
-def test_a_score_that_is_clearly_behind_is_behind_whatever_its_loss() -> None:
-    ranked = search_rules.ranked([standing(1e-5, 0.70, 0.5), standing(2e-5, 0.80, 0.9), standing(3e-5, 0.60, 0.1)])
-    assert [one.rate for one in ranked] == [2e-5, 1e-5, 3e-5]
-
-
-def test_of_equals_the_lowest_rate_is_first() -> None:
-    ranked = search_rules.ranked([standing(rate, 0.8, 0.5) for rate in (3e-5, 1e-5, 2e-5)])
-    assert [one.rate for one in ranked] == [1e-5, 2e-5, 3e-5]
+    assert decision.because.startswith("the full model did not learn: its mean score is 0.49")
 
 
 def test_crashed_runs_are_not_asked_for_again() -> None:
-    scores: dict[Depth, dict[int, float | None]] = {}
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {}
     for _ in range(20):
-        step = search_rules.next_step(ask(budget=100.0), scores, 1e-4)
+        step = search_rules.next_step(ask(), outcomes)
         if isinstance(step, Decision):
             break
         for depth, seed in step:
-            assert seed not in scores.get(depth, {})
-            scores.setdefault(depth, {})[seed] = None if depth == 5 else STEEP[depth]
+            assert seed not in outcomes.get(depth, {})
+            outcomes.setdefault(depth, {})[seed] = None if depth == 5 else outcome(STEEP[depth])
     assert isinstance(step, Decision)
     assert not step.is_decided
     assert step.because == "runs crashed: 5 frozen layers"
 
 
-def test_what_is_likely_next_is_the_depth_beside_the_one_that_looks_kept() -> None:
-    scores: dict[Depth, dict[int, float | None]] = {
-        FULL: {0: 0.8, 1: 0.8}, 6: {0: 0.5, 1: 0.5}, 5: {0: 0.6, 1: 0.6}, 4: {0: 0.78, 1: 0.78},
-    }  # fmt: skip
-    assert search_rules.likely_step(ask(), scores, [(FULL, 2), (4, 2)], 1e-6) == [(3, 0)]
-    before = {depth: by_seed for depth, by_seed in scores.items() if depth != 4}
-    assert search_rules.likely_step(ask(), before, [(4, 0), (4, 1)], 1e-6) == [(3, 0)], "a depth not tried looks kept"
-    assert search_rules.likely_step(ask(), {}, [(FULL, 0), (FULL, 1)], 1e-6) == []
-    assert search_rules.likely_step(ask(), {**scores, 3: {0: 0.8}}, [], 1e-6) == [], "there is an end"
+def test_what_is_likely_next_is_what_would_follow_if_a_new_depth_were_as_good_as_the_full_model() -> None:
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {
+        FULL: {s: outcome(0.8) for s in range(4)},
+        **{depth: {s: outcome(STEEP[depth]) for s in range(3)} for depth in (5, 6)},
+    }
+    assert search_rules.likely_step(ask(), {}, OPENING) == []
+    assert search_rules.likely_step(ask(), outcomes, [(4, 0), (4, 1), (4, 2)]) == [], "it would be the answer"
+    outcomes[4] = {0: outcome(0.6)}
+    assert search_rules.likely_step(ask(), outcomes, [(4, 1), (4, 2)]) == [(3, 0), (3, 1), (3, 2)]
 
 
-@given(st.permutations([(FULL, 0), (FULL, 1), (5, 0), (5, 1), (6, 0), (6, 1)]))
+@given(st.permutations(OPENING))
 def test_what_comes_next_does_not_depend_on_who_was_faster(order: list[Run]) -> None:
-    scores: dict[Depth, dict[int, float | None]] = {}
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {}
     for depth, seed in order:
-        scores.setdefault(depth, {})[seed] = STEEP[depth] + 0.001 * seed
-    assert search_rules.next_step(ask(), scores, 1e-6) == [(4, 0), (4, 1)]
+        outcomes.setdefault(depth, {})[seed] = outcome(STEEP[depth] + 0.001 * seed)
+    assert search_rules.next_step(ask(), outcomes) == [(4, 0), (4, 1), (4, 2)]
 
 
-def test_the_error_of_a_look_shares_the_error_of_all() -> None:
-    question = ask(confidence=0.9)
-    assert question.error_a_look == pytest.approx(0.1 / 4)
-
-
-def test_a_margin_is_welchs_where_no_prior_is_known() -> None:
-    own, full = [0.70, 0.72, 0.69, 0.71], [0.80, 0.82, 0.81]
-    margin = stats.moderated_margin([(own, 1.0), (full, 1.0)], prior=0.0, prior_freedom=0.0, error=0.025)
-    interval = scipy_stats.ttest_ind(own, full, equal_var=False).confidence_interval(0.95)
-    assert margin == pytest.approx((interval.high - interval.low) / 2, rel=1e-9)
-
-
-def test_a_prior_stands_for_seeds_that_are_not_there() -> None:
-    one = stats.moderated_margin([([0.7], 1.0)], prior=1e-4, prior_freedom=4.0, error=0.025)
-    assert one == pytest.approx(scipy_stats.t.ppf(0.975, 4) * 0.01)
-    assert stats.moderated_margin([([0.7, 0.7], 1.0)], prior=0.0, prior_freedom=4.0, error=0.025) == 0.0
-    assert math.isfinite(stats.moderated_margin([([1e-9, 2e-9], 1.0)], prior=0.0, prior_freedom=4.0, error=0.01))
+def test_the_errors_of_all_looks_and_depths_add_up() -> None:
+    question = ask(confidence=0.9, seeds=tuple(range(10)))
+    assert question.looks == (3, 5, 8, 10)
+    assert 4 * question.error_short == pytest.approx(0.05)
+    assert 4 * len(DEPTHS) * question.error_kept == pytest.approx(0.05)
+    assert ask(seeds=tuple(range(4))).looks == (3, 4)

@@ -70,17 +70,17 @@ def find_of(toy: Toy, out: Path, *more: str) -> list[str]:
 def test_a_budget_below_the_first_runs_is_refused_with_what_they_cost(
     toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("budget is 1 full-run equivalents", "use at least 2.", "first")
+    words = ("the budget is 1 full-run equivalents", "use --budget 4.", "first")
     code = main(find_of(toy, tmp_path / "out", "--lr", "1e-3", "--budget", "1", "--dry-run"))
     check_one_line(code, 2, words, capfd)
 
 
-@pytest.mark.parametrize("few", [("--seeds", "2", "--frozen", "3"), ("--seeds", "3", "--frozen", "3")])
+@pytest.mark.parametrize("few", [("--seeds", "4", "--frozen", "3"), ("--seeds", "6", "--frozen", "3")])
 def test_the_default_budget_always_pays_for_the_first_runs(
     few: tuple[str, ...], toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(find_of(toy, tmp_path / "out", "--lr", "1e-3", *few, "--dry-run", "--json")) == 0
     estimate = json.loads(capfd.readouterr().out)
     assert estimate["is_at_most"]
-    assert estimate["runs"] == estimate["missing"] == 4
+    assert estimate["runs"] == estimate["missing"] == 4 + 3
     assert estimate["minutes"] > 0

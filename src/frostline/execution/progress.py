@@ -18,7 +18,8 @@ def label(spec: RunSpec) -> str:
     if spec.role == "line_search":
         return f"line search {spec.learning_rate:g}"
     if spec.role == "tuning":
-        return f"{spec.strategy} at rate {spec.learning_rate:g}"
+        epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
+        return f"{spec.strategy} race {spec.learning_rate:g}, seed {spec.seed}, {epochs}"
     return f"{spec.strategy} seed {spec.seed}"
 
 

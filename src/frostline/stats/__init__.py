@@ -1,13 +1,12 @@
 """Statistics on plain arrays: numbers in, numbers out. Random functions take their generator as an argument."""
 
-from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std, sum_of_squares
+from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std
 from frostline.stats.crossed import CrossedPair, Scored, not_paired, paired_by_seed
 from frostline.stats.intervals import (
     MIN_SEEDS,
     crossed_interval,
     difference_interval,
     expected_best,
-    moderated_margin,
     ratio_interval,
     resampled_counts,
     resampled_scores,
@@ -43,7 +42,6 @@ __all__ = [
     "is_better",
     "is_monotone",
     "mean",
-    "moderated_margin",
     "not_paired",
     "operating_depth",
     "paired_by_seed",
@@ -54,7 +52,6 @@ __all__ = [
     "resampled_scores",
     "short_depths",
     "std",
-    "sum_of_squares",
     "t_interval",
     "verdict",
     "wilson_interval",

@@ -40,12 +40,6 @@ def std(values: Sequence[float] | Floats) -> float | None:
     return math.sqrt(variance_of_mean(array) * len(array)) if len(array) > 1 else None
 
 
-def sum_of_squares(values: Sequence[float]) -> float:
-    """The sum of squared differences from the mean."""
-    array = np.asarray(values, dtype=np.float64) - mean(values)
-    return float(array @ array)
-
-
 def paired(values: Sequence[float] | Floats, others: Sequence[float] | Floats) -> tuple[Floats, Floats]:
     """Both as arrays; a UsageError if they cannot be paired."""
     array, other = np.asarray(values, dtype=np.float64), np.asarray(others, dtype=np.float64)

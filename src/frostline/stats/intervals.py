@@ -15,7 +15,6 @@ from frostline.stats.basics import (
     covariance_of_means,
     mean,
     paired,
-    sum_of_squares,
     t_quantile,
     variance_of_mean,
 )
@@ -64,28 +63,6 @@ def ratio_interval(
     root = math.sqrt(b * b + a * c)
     low, high = ratio + (-b - root) / a, ratio + (-b + root) / a
     return (low, high) if np.isfinite([low, high]).all() else None
-
-
-def moderated_margin(
-    parts: Sequence[tuple[Sequence[float], float]], *, prior: float, prior_freedom: float, error: float
-) -> float:
-    """How far a weighted sum of means may be off to one side, except in a share `error` of cases.
-
-    A part is (values, weight). Two or three values say little about their variance, so the variance of each part is
-    moderated: as if `prior_freedom` more values with variance `prior` had been seen. Degrees of freedom follow Welch
-    and Satterthwaite.
-    """
-    freedoms = [prior_freedom + len(values) - 1 for values, _ in parts]
-    variances = [
-        weight**2 * (prior_freedom * prior + sum_of_squares(values)) / freedom / len(values)
-        for (values, weight), freedom in zip(parts, freedoms, strict=True)
-    ]
-    total = math.fsum(variances)
-    if total == 0:
-        return 0.0
-    # Shares, not variances: the squares of tiny variances would underflow to 0.
-    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
-    return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
 
 
 def resampled_scores(
