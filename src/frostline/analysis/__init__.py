@@ -29,8 +29,9 @@ from frostline.analysis.curve_records import (
 from frostline.analysis.curves import build_curve
 from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
-from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, row_variance
+from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
 from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
+from frostline.analysis.verdicts import Judge
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Established",
     "Finding",
     "Interval",
+    "Judge",
     "Mark",
     "OperatingPoint",
     "OtherMetric",
@@ -70,6 +72,7 @@ __all__ = [
     "dev_variance",
     "has_failed",
     "is_on_front",
+    "outcome_of",
     "probe_points",
     "row_variance",
     "series",

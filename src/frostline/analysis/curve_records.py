@@ -108,16 +108,18 @@ class Point(Replicated):
     """`kept`: it surely keeps the first share, on the scale asked; `short`: surely not; `open`: neither is sure"""
     is_better: bool | None = added_later(None)
     """whether it is surely better than the full model"""
+    seeds_to_settle: int | None = added_later(None)
+    """for an open verdict: seeds that would settle it with 80% probability; None if a thousand would not"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DepthShare(Record):
-    """How often one depth was the operating point."""
+    """How probable one depth is."""
 
     n_frozen: Depth
     """the depth; FULL: no depth keeps the share"""
     share: float
-    """share of the resampled curves"""
+    """its probability"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,8 @@ class OperatingPoint(Record):
     trained_layers: int | None
     """layers left to train; None if the scale is undefined: the full model is not above its zero"""
     distribution: tuple[DepthShare, ...]
-    """where it falls when the seeds are resampled; shares sum to 1"""
+    """how probable each depth is as the true one, over new seeds and new dev examples; shares sum to 1. Empty below
+    three seeds"""
     plausible: tuple[Depth, ...]
     """depths that are not ruled out at the confidence asked, FULL first; empty below two seeds of the full model"""
     is_monotone: bool

@@ -51,17 +51,21 @@ def build_curve(
     cost: CurveCost,
     runs: RunCounts,
     extra_warnings: Sequence[str] = (),
+    judge: Judge | None = None,
 ) -> Curve:
-    """The curve of finished runs; a FrostlineError if runs do not belong together or none finished."""
+    """The curve of finished runs; a FrostlineError if runs do not belong together or none finished.
+
+    `judge` gives the verdicts; None: one that knows these runs and no others.
+    """
     groups = _by_depth(full, depths)
     _check_depths(groups)
     frame = make_frame(request.protocol, {_called(depth): group for depth, group in groups.items()}, full)
     full_point = _point(FULL, full, frame)
-    judge = Judge.of(depths, frame, request.confidence)
+    judge = judge or Judge.of(depths, frame, request.confidence)
     scales = sorted(SCALES, key=lambda scale: scale != request.scale)
     plain = [_point(depth, depths[depth], frame) for depth in sorted(depths)]
     found = tuple(_operating_point(keep, scale, plain, judge, frame) for keep in request.keep for scale in scales)
-    points = _with_verdicts(plain, found[0].verdicts, judge) if found else tuple(plain)
+    points = _with_verdicts(plain, found[0], judge, frame) if found else tuple(plain)
     curve = Curve(
         model=request.model,
         task=request.task.name,
@@ -91,11 +95,17 @@ def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:
     return Point(**vars(replicated(depth, group, frame)))
 
 
-def _with_verdicts(points: Sequence[Point], verdicts: Sequence[DepthVerdict], judge: Judge) -> tuple[Point, ...]:
+def _with_verdicts(points: Sequence[Point], asked: OperatingPoint, judge: Judge, frame: Frame) -> tuple[Point, ...]:
     """The points with the verdicts of the first operating point; unchanged where it is undefined."""
-    said = {one.n_frozen: one.verdict for one in verdicts}
+    said, base = {one.n_frozen: one.verdict for one in asked.verdicts}, frame.base(asked.scale)
     return tuple(
-        point.replace(verdict=said[depth], is_better=judge.is_better(depth)) if depth in said else point
+        point.replace(
+            verdict=said[depth],
+            is_better=judge.is_better(depth),
+            seeds_to_settle=judge.seeds_to_settle(depth, asked.keep, base),
+        )
+        if depth in said
+        else point
         for point in points
         if (depth := point.n_frozen) is not FULL
     )
@@ -139,7 +149,7 @@ def _operating_point(keep: float, scale: Scale, points: Sequence[Point], judge: 
         scale=scale,
         n_frozen=n_frozen,
         trained_layers=trained_above(n_frozen, frame.n_layers),
-        distribution=_distribution(keep, base, points, frame),
+        distribution=_distribution(keep, base, judge),
         plausible=stats.plausible_depths(verdicts) if judge.knows_something else (),
         is_monotone=stats.is_monotone(means, bar),
         verdicts=tuple(DepthVerdict(n_frozen=depth, verdict=said) for depth, said in verdicts.items()),
@@ -166,19 +176,11 @@ def _without_failed(
     return tuple(found)
 
 
-def _distribution(keep: float, base: float, points: Sequence[Point], frame: Frame) -> tuple[DepthShare, ...]:
-    """Shares over resampled seeds, of the seeds that finished everywhere; empty if there is none."""
-    scores, full = _on_common_seeds(points, frame)
-    if not len(full):
+def _distribution(keep: float, base: float, judge: Judge) -> tuple[DepthShare, ...]:
+    """How probable each depth is; empty where a depth has too few runs to say."""
+    scored = judge.scored
+    if FULL not in scored or any(len(one.scores) < stats.MIN_SEEDS for one in scored.values()):
         return ()
     rng = np.random.default_rng(RESAMPLING_SEED)
-    shares = stats.depth_distribution(scores, full, keep=keep, base=base, rng=rng)
+    shares = stats.depth_distribution(scored, keep=keep, base=base, rng=rng)
     return tuple(DepthShare(n_frozen=depth, share=share) for depth, share in shares.items())
-
-
-def _on_common_seeds(points: Sequence[Point], frame: Frame) -> tuple[dict[int, stats.Floats], stats.Floats]:
-    """Scores by depth and of the full model, (seeds,) each, for the seeds that finished everywhere."""
-    by_depth = {point.n_frozen: dict(zip(point.seeds, point.scores, strict=True)) for point in points if point.seeds}
-    seeds = [seed for seed in frame.full if all(seed in scores for scores in by_depth.values())]
-    scores = {d: np.array([scores[s] for s in seeds]) for d, scores in by_depth.items() if d is not FULL}
-    return scores, np.array([frame.full[seed] for seed in seeds])

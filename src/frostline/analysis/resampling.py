@@ -17,6 +17,7 @@ from frostline.kinds import Kind, kind_of
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import TaskSpec
+from frostline.stats.search_rules import Outcome
 
 RESAMPLING_SEED = 1911_03090
 """Seed of every resampling, so that the same runs give the same record."""
@@ -42,6 +43,11 @@ def has_failed(result: RunResult) -> bool:
     """Whether a run learned nothing: it diverged, or 95% of the permutations of the labels are not below its score."""
     predictions = result.predictions
     return result.diverged or is_by_chance(result.spec.task, predictions.labels, predictions.outputs)
+
+
+def outcome_of(result: RunResult) -> Outcome:
+    """A run as the rules of a search look at it."""
+    return Outcome(result.score, dev_scores([result])[0], has_failed(result))
 
 
 @functools.lru_cache(maxsize=1024)

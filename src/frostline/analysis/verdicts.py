@@ -6,31 +6,46 @@ failed is judged over all of them. If half of the full model's runs failed, noth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frostline import stats
 from frostline.analysis.points import Frame, Replicates
+from frostline.records.depth import FULL, Depth
 
 
 @dataclass(frozen=True)
 class Judge:
     """Gives the verdicts of one curve."""
 
-    pairs: Mapping[int, stats.CrossedPair | None]
-    """each depth with the full model; None: too few runs"""
+    scored: Mapping[Depth, stats.Scored]
+    """the runs that verdicts are about: the full model and each depth that has enough of them"""
+    depths: tuple[int, ...]
+    n_rows: int
     confidence: float
+    n_looks: int = 1
+    """how often verdicts may be given while seeds are added: the error is divided by it"""
 
     @classmethod
     def of(cls, depths: Mapping[int, Replicates], frame: Frame, confidence: float) -> Judge:
         """The judge of these depths."""
-        full = None if frame.full_runs is None else _scored(frame.full_runs)
-        is_unsure = frame.full_runs is None or frame.full_runs.has_mostly_failed
-        pairs: dict[int, stats.CrossedPair | None] = {}
-        for depth, group in sorted(depths.items()):
-            own = None if is_unsure else _scored(group)
-            pairs[depth] = None if own is None or full is None else stats.not_paired(own, full, frame.n_rows)
-        return cls(pairs, confidence)
+        full, groups = frame.full_runs, dict[Depth, Replicates]()
+        if full is not None and not full.has_mostly_failed:
+            groups = {FULL: full}
+            groups.update(depths.items())
+        scored = {depth: found for depth, group in groups.items() if (found := _scored(group)) is not None}
+        return cls(scored, tuple(sorted(depths)), frame.n_rows, confidence)
+
+    @functools.cached_property
+    def pairs(self) -> dict[int, stats.CrossedPair | None]:
+        """Each depth with the full model; None: too few runs."""
+        return {depth: self._pair(depth) for depth in self.depths}
+
+    def _pair(self, depth: int) -> stats.CrossedPair | None:
+        if depth not in self.scored or FULL not in self.scored:
+            return None
+        return stats.not_paired(self.scored[depth], self.scored[FULL], self.n_rows)
 
     def verdicts(self, keep: float, base: float) -> dict[int, stats.Verdict]:
         """Whether each depth keeps a share of what the full model has above a base."""
@@ -42,6 +57,14 @@ class Judge:
         """Whether a depth is surely better than the full model."""
         return stats.is_better(self.pairs[depth], error=self._error)
 
+    def seeds_to_settle(self, depth: int, keep: float, base: float) -> int | None:
+        """How many seeds would settle an open depth; None if it is not open, or no number of seeds would."""
+        pair = self.pairs[depth]
+        if pair is None or stats.verdict(pair, keep=keep, base=base, error=self._error) != "open":
+            return None
+        n_seeds = min(len(self.scored[depth].scores), len(self.scored[FULL].scores))
+        return stats.seeds_to_settle(pair, n_seeds, keep=keep, base=base, error=self._error)
+
     @property
     def knows_something(self) -> bool:
         """Whether any depth has enough runs for a verdict."""
@@ -50,7 +73,7 @@ class Judge:
     @property
     def _error(self) -> float:
         """Of one verdict, so that all of them together are wrong with at most 1 − confidence (Bonferroni)."""
-        return (1 - self.confidence) / max(1, len(self.pairs))
+        return (1 - self.confidence) / max(1, len(self.pairs)) / self.n_looks
 
 
 def _scored(group: Replicates) -> stats.Scored | None:

@@ -163,7 +163,7 @@ def _few_seeds(curve: Curve) -> Iterator[str]:
 
 def _distributions(curve: Curve) -> Iterator[str]:
     if any(point.trained_layers is not None and not point.distribution for point in curve.operating_points):
-        yield "no seed finished at every depth, so the operating points have no distribution"
+        yield f"fewer than {stats.MIN_SEEDS} runs to judge by, so depths have no probabilities"
 
 
 def _selection(curve: Curve) -> Iterator[str]:

@@ -58,6 +58,10 @@ class StudyRequest(Record):
     master_seed: int = added_later(0)
     """repeats the whole protocol with other random numbers: rate searches, held-out rows and replicates, not the
     sample of rows"""
+    until_settled: bool = added_later(False)
+    """add seeds to open depths while they can settle something; failed runs are replaced for verdicts"""
+    max_seeds: int = added_later(20)
+    """with `until_settled`: most seeds of a depth, replacements not counted"""
     confidence: float = added_later(0.95)
     """how sure verdicts and answers must be"""
     warmup_share: float = added_later(0.1)

@@ -64,8 +64,8 @@ def wide_table(curve: Curve) -> Table:
 
 
 def operating_table(curve: Curve) -> Table:
-    """The operating points and where they fall when the seeds are resampled."""
-    words = ("of", "resampled seeds")
+    """The operating points, and how probable each depth is."""
+    words = ("of", "probability of each")
     plausible = f"{numbers.rough_share(curve.confidence)} set"
     return Table(
         title="Operating points: fewest trained layers, of those tried, that keep a share",

@@ -20,7 +20,16 @@ from frostline.stats.operating_points import (
     operating_depth,
     short_depths,
 )
-from frostline.stats.verdicts import Verdict, established_depth, gap_of, is_better, plausible_depths, verdict
+from frostline.stats.verdicts import (
+    Verdict,
+    established_depth,
+    gap_of,
+    is_better,
+    plausible_depths,
+    seeds_to_settle,
+    told_apart,
+    verdict,
+)
 
 __all__ = [
     "MIN_SEEDS",
@@ -50,9 +59,11 @@ __all__ = [
     "reaches",
     "resampled_counts",
     "resampled_scores",
+    "seeds_to_settle",
     "short_depths",
     "std",
     "t_interval",
+    "told_apart",
     "verdict",
     "wilson_interval",
 ]

@@ -29,13 +29,14 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class _Part:
+class SeedPart:
     """A part of the covariance matrix of two means, and how well it is known."""
 
     matrix: Floats
     freedom: float
 
     def variance(self, weights: Floats) -> float:
+        """Of a weighted sum of the means."""
         return float(weights @ self.matrix @ weights)
 
 
@@ -45,7 +46,7 @@ class CrossedPair:
 
     means: Floats
     """(own, full)"""
-    seeds: tuple[_Part, ...]
+    seeds: tuple[SeedPart, ...]
     """over new seeds"""
     rows: Floats
     """(2, 2): covariance over new rows"""
@@ -78,7 +79,7 @@ class CrossedPair:
         """The same means and variances with `factor` times as many seeds of each model."""
         return CrossedPair(
             means=self.means,
-            seeds=tuple(_Part(one.matrix / factor, (one.freedom + 1) * factor - 1) for one in self.seeds),
+            seeds=tuple(SeedPart(one.matrix / factor, (one.freedom + 1) * factor - 1) for one in self.seeds),
             rows=self.rows - np.diag(self.interaction * (1 - 1 / factor)),
             interaction=self.interaction / factor,
             row_freedom=self.row_freedom,
@@ -128,7 +129,7 @@ def paired_by_seed(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None
         return None
     both = [own.scores, full.scores]
     matrix = np.array([[covariance_of_means(one, other) for other in both] for one in both])
-    return _crossed(own, full, [_Part(matrix, n_seeds - 1)], n_rows)
+    return _crossed(own, full, [SeedPart(matrix, n_seeds - 1)], n_rows)
 
 
 def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
@@ -143,21 +144,21 @@ def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
     for place, scored in enumerate((own, full)):
         matrix = np.zeros((2, 2))
         matrix[place, place] = covariance_of_means(scored.scores, scored.scores)
-        parts.append(_Part(matrix, len(scored.scores) - 1))
+        parts.append(SeedPart(matrix, len(scored.scores) - 1))
     return _crossed(own, full, parts, n_rows)
 
 
-def _crossed(own: Scored, full: Scored, seeds: Sequence[_Part], n_rows: int) -> CrossedPair:
+def _crossed(own: Scored, full: Scored, seeds: Sequence[SeedPart], n_rows: int) -> CrossedPair:
     return CrossedPair(
         means=np.array([mean(own.scores), mean(full.scores)]),
         seeds=tuple(seeds),
         rows=np.cov([own.resampled.mean(axis=1), full.resampled.mean(axis=1)]),
-        interaction=np.array([_interaction(own), _interaction(full)]),
+        interaction=np.array([interaction(own), interaction(full)]),
         row_freedom=1 / (1 / (n_rows - 1) + 1 / (len(own.resampled) - 1)),
     )
 
 
-def _interaction(scored: Scored) -> float:
+def interaction(scored: Scored) -> float:
     """The variance of the mean that belongs to single seeds on single rows.
 
     The variance over rows of one seed's score holds the interaction whole, that of the mean of S seeds a share 1/S.

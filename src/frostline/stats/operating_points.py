@@ -1,20 +1,18 @@
-"""Operating points, and their distribution over resampled seeds."""
+"""Operating points, and how probable each depth is."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from frostline.records.depth import FULL, Depth
-from frostline.stats.basics import ROUNDING, Floats, Rows, reaches
+from frostline.stats.basics import ROUNDING, Floats, Rows, mean, reaches
+from frostline.stats.crossed import Scored, interaction
 
-MAX_ENUMERATED = 5000
-"""Up to this many resamples of the seeds are listed in full; beyond it they are drawn at random."""
-
-N_DRAWN = 5000
-"""The number of resamples when they are drawn."""
+N_DRAWN = 4000
+"""The number of draws of the true means."""
 
 
 def bar_of(keep: float, full: float, base: float = 0.0) -> float:
@@ -42,30 +40,35 @@ def is_monotone(means: Mapping[int, float], bar: float) -> bool:
 
 
 def depth_distribution(
-    scores: Mapping[int, Floats], full: Floats, *, keep: float, rng: np.random.Generator, base: float = 0.0
+    scored: Mapping[Depth, Scored], *, keep: float, rng: np.random.Generator, base: float = 0.0
 ) -> dict[Depth, float]:
-    """How often each depth is the operating depth when the seeds are resampled, the same seeds at every depth.
+    """How probable it is that each depth is the operating depth, given these runs: over new seeds and new dev rows.
 
-    `scores` holds an array (seeds,) for each depth, with the seeds in the order of `full`. FULL comes first, then the
-    depths ascending. Depths that never occur are left out, and the shares sum to 1. If the full mean of a resample is
-    not above the base, no share of it can be kept: the resample counts as FULL.
+    True means are drawn around the observed ones: t-distributed over seeds, each model on its own, and over rows with
+    the same rows for all models. FULL comes first, then the depths ascending. Depths that never occur are left out, and
+    the shares sum to 1. If the full mean of a draw is not above the base, no share of it can be kept: it counts as
+    FULL.
     """
-    resamples = _seed_resamples(len(full), rng)
-    depths = sorted(scores)
-    full_means = full[resamples].mean(axis=1)
-    bars = base + keep * (full_means - base)
-    winner = np.full(len(resamples), -1)
+    rows = rng.integers(len(scored[FULL].resampled), size=N_DRAWN)
+    means = {depth: _drawn_means(one, rows, rng) for depth, one in scored.items()}
+    depths = sorted(depth for depth in scored if depth is not FULL)
+    bars = base + keep * (means[FULL] - base)
+    winner = np.full(N_DRAWN, -1)
     for place, depth in enumerate(depths):
-        is_kept = scores[depth][resamples].mean(axis=1) >= bars - ROUNDING
-        winner[is_kept] = place
-    winner[full_means <= base + ROUNDING] = -1
+        winner[means[depth] >= bars - ROUNDING] = place
+    winner[means[FULL] <= base + ROUNDING] = -1
     counts = np.bincount(winner + 1, minlength=len(depths) + 1)
     named: list[Depth] = [FULL, *depths]
-    return {depth: int(count) / len(resamples) for depth, count in zip(named, counts, strict=True) if count}
+    return {depth: int(count) / N_DRAWN for depth, count in zip(named, counts, strict=True) if count}
 
 
-def _seed_resamples(n_seeds: int, rng: np.random.Generator) -> Rows:
-    """Seed numbers (resamples, seeds): all that exist, or a random draw."""
-    if n_seeds**n_seeds <= MAX_ENUMERATED:
-        return np.array(list(itertools.product(range(n_seeds), repeat=n_seeds)), dtype=np.intp)
-    return rng.integers(n_seeds, size=(N_DRAWN, n_seeds), dtype=np.intp)
+def _drawn_means(scored: Scored, rows: Rows, rng: np.random.Generator) -> Floats:
+    """Where the true mean of a model may be."""
+    n_seeds = len(scored.scores)
+    by_row = scored.resampled.mean(axis=1)
+    variance = float(by_row.var(ddof=1))
+    alone = max(0.0, variance - interaction(scored))  # what one seed has of its own on one row is in its scores
+    shrink = math.sqrt(alone / variance) if variance > 0 else 0.0
+    over_seeds = rng.standard_t(n_seeds - 1, N_DRAWN) * float(scored.scores.std(ddof=1)) / math.sqrt(n_seeds)
+    drawn: Floats = mean(scored.scores) + over_seeds + shrink * (by_row[rows] - by_row.mean())
+    return drawn

@@ -70,6 +70,12 @@ class Question:
     """how sure an answer must be"""
     seeds: tuple[int, ...]
     """seeds in the order of use"""
+    first_look: int = FIRST_SEEDS
+    """seeds of a depth at its first look"""
+    full_seeds: int = FULL_SEEDS
+    """seeds that the full model has at least"""
+    n_spare: int | None = None
+    """how many failed runs may be replaced; None: as many as there are seeds"""
     depths: tuple[int, ...]
     """candidate depths, ascending"""
     n_rows: int
@@ -88,16 +94,16 @@ class Question:
         >>> Question(keep=0.9, seeds=tuple(range(10)), depths=(), n_rows=2, costs={}, rate_costs={}, budget=1).looks
         (3, 5, 8, 10)
         """
-        found = [FIRST_SEEDS]
+        found = [self.first_look]
         while found[-1] < len(self.seeds):
             found.append(min(len(self.seeds), round(GROWTH * found[-1])))
         return tuple(found)
 
     @property
     def spare_seeds(self) -> tuple[int, ...]:
-        """The next unused seed numbers, which replace failed runs; as many as seeds."""
+        """The next unused seed numbers, which replace failed runs."""
         first = max(self.seeds) + 1
-        return tuple(range(first, first + len(self.seeds)))
+        return tuple(range(first, first + (len(self.seeds) if self.n_spare is None else self.n_spare)))
 
     @property
     def error_kept(self) -> float:
@@ -128,7 +134,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class Sample:
     """The runs that a depth is judged by at one look."""
 
     runs: tuple[Outcome, ...]
@@ -139,18 +145,20 @@ class _Sample:
 
     @property
     def scored(self) -> Scored:
+        """Their scores."""
         return Scored(
             np.array([one.score for one in self.runs]), np.stack([one.resampled for one in self.runs], axis=1)
         )
 
     @property
     def mean(self) -> float:
+        """Of their scores."""
         return mean([one.score for one in self.runs])
 
 
 def next_step(question: Question, outcomes: Outcomes) -> Decision | list[Run]:
     """The end of the search, or the runs to do next."""
-    full = _sample(question, outcomes, FULL, FIRST_SEEDS)
+    full = sample(question, outcomes, FULL, FIRST_SEEDS)
     if not full.missing and (fault := _fault(question, full)):
         return Decision(n_frozen=FULL, is_decided=False, because=fault)
     runs = _wanted(question, outcomes)
@@ -189,7 +197,7 @@ def first_runs(question: Question) -> list[Run]:
     return _opening(question, {})
 
 
-def _fault(question: Question, full: _Sample) -> str | None:
+def _fault(question: Question, full: Sample) -> str | None:
     """Why nothing can be decided, whatever the depths do."""
     if len(full.runs) < 2:
         return "runs of the full model crashed"
@@ -231,36 +239,36 @@ def _missing(question: Question, outcomes: Outcomes, depths: Sequence[int], n_se
     runs = [
         (depth, seed)
         for depth in (with_full(depths) if depths else ())
-        for seed in _sample(question, outcomes, depth, n_seeds).missing
+        for seed in sample(question, outcomes, depth, n_seeds).missing
     ]
     return sorted(runs, key=lambda run: -question.costs[run[0]])
 
 
-def _sample(question: Question, outcomes: Outcomes, depth: Depth, n_seeds: int) -> _Sample:
+def sample(question: Question, outcomes: Outcomes, depth: Depth, n_seeds: int) -> Sample:
     """The runs of a depth at a look, and what is missing of them.
 
     They are the first runs that did not fail: people start a failed run again. If half of the first runs failed, all
     of them count. A crashed run is not replaced.
     """
-    n_seeds = max(n_seeds, FULL_SEEDS) if depth is FULL else n_seeds
+    n_seeds = max(n_seeds, question.full_seeds) if depth is FULL else n_seeds
     own, asked = outcomes.get(depth, {}), question.seeds[:n_seeds]
     if missing := tuple(seed for seed in asked if seed not in own):
-        return _Sample((), missing)
+        return Sample((), missing)
     ended = [one for seed in asked if (one := own[seed]) is not None]
     sound = [one for one in ended if not one.has_failed]
     if 2 * len(sound) <= len(ended):
-        return _Sample(tuple(ended), has_mostly_failed=bool(ended))
+        return Sample(tuple(ended), has_mostly_failed=bool(ended))
     wanted = len(ended)
     for seed in question.spare_seeds:
         if len(sound) == wanted:
             break
         if seed not in own:
             unused = [spare for spare in question.spare_seeds if spare not in own]
-            return _Sample((), tuple(unused[: wanted - len(sound)]))
+            return Sample((), tuple(unused[: wanted - len(sound)]))
         spare_run = own[seed]
         if spare_run is not None and not spare_run.has_failed:
             sound.append(spare_run)
-    return _Sample(tuple(sound))
+    return Sample(tuple(sound))
 
 
 def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
@@ -280,7 +288,7 @@ def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
 
 def _pair(question: Question, outcomes: Outcomes, depth: int, n_seeds: int) -> CrossedPair | None:
     """A depth and the full model at a look; None before its runs have ended."""
-    own, full = (_sample(question, outcomes, one, n_seeds) for one in (depth, FULL))
+    own, full = (sample(question, outcomes, one, n_seeds) for one in (depth, FULL))
     if own.missing or full.missing or min(len(own.runs), len(full.runs)) < 2 or full.has_mostly_failed:
         return None
     return not_paired(own.scored, full.scored, question.n_rows)
@@ -330,9 +338,9 @@ def _estimate(question: Question, outcomes: Outcomes) -> Depth:
     return operating_depth(found, bar_of(question.keep, full.mean, question.base))
 
 
-def _latest(question: Question, outcomes: Outcomes, depth: Depth) -> _Sample | None:
+def _latest(question: Question, outcomes: Outcomes, depth: Depth) -> Sample | None:
     """The runs of a depth at its last look; None before the first."""
-    samples = (_sample(question, outcomes, depth, n_seeds) for n_seeds in reversed(question.looks))
+    samples = (sample(question, outcomes, depth, n_seeds) for n_seeds in reversed(question.looks))
     return next((one for one in samples if not one.missing and one.runs), None)
 
 

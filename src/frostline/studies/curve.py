@@ -21,6 +21,7 @@ from frostline.studies.planning.protocols import (
     rate_messages,
 )
 from frostline.studies.planning.race import best_rate
+from frostline.studies.planning.settling import Settling
 from frostline.studies.probes import stored_probes
 from frostline.studies.requests.config_file import depth_settings
 from frostline.studies.study import Results, Source, Study, Totals
@@ -46,11 +47,14 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
     def settings(self, resolved: ResolvedRequest) -> dict[str, object]:
         """The depths, shares to keep, seeds, rates and protocol."""
         request = resolved.request
-        return depth_settings(resolved) | {"keep": list(request.keep), "protocol": request.protocol}
+        settled = {"until-settled": True, "max-seeds": request.max_seeds} if request.until_settled else {}
+        return depth_settings(resolved) | {"keep": list(request.keep), "protocol": request.protocol} | settled
 
     def next_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[Wanted]:
-        """The line search, then every depth and seed."""
-        return depth_programme(resolved).next_runs(results)
+        """The search for rates, then every depth and seed; more seeds where they can settle something, if asked."""
+        wanted = depth_programme(resolved).next_runs(results)
+        settling = _settling(resolved, results)
+        return wanted if settling is None else [*wanted, *(Wanted(spec) for spec in settling.wanted)]
 
     def likely_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[RunSpec]:
         """The full model's runs, if the rate that leads so far wins, as it mostly does once little is left to search.
@@ -63,13 +67,15 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
         return depth_programme(resolved).replicates({FULL: best_rate(searched)})[FULL]
 
     def runs_ahead(self, resolved: ResolvedRequest, results: Results) -> Sequence[RunSpec]:
-        """The line search and every depth and seed."""
-        return depth_programme(resolved).runs_ahead(results)
+        """The search for rates and every depth and seed, with the seeds that were added so far."""
+        settling = _settling(resolved, results)
+        return [*depth_programme(resolved).runs_ahead(results), *([] if settling is None else settling.wanted)]
 
     def build(self, resolved: ResolvedRequest, results: Results, totals: Totals, store: Store) -> Curve:
         """The curve of the runs that have ended."""
-        runs = depth_programme(resolved)
-        groups = replicates_of(runs.ended(results), results)
+        runs, settling = depth_programme(resolved), _settling(resolved, results)
+        ended = runs.ended(results) if settling is None else settling.ended()
+        groups = replicates_of(ended, results)
         return build_curve(
             request=resolved.request,
             full=groups[FULL],
@@ -78,6 +84,7 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),
             extra_warnings=list(gains_of_own_rates(store, resolved, runs.ended(results))),
+            judge=None if settling is None else settling.judge,
         )
 
     def chapter(self, record: Curve, source: Source) -> CurveChapter:
@@ -100,6 +107,11 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
     def stored(self, store: Store) -> list[ResolvedRequest]:
         """All curves that were asked for in this folder."""
         return store.requests(self.name, ResolvedRequest)
+
+
+def _settling(resolved: ResolvedRequest, results: Results) -> Settling | None:
+    """What settles open depths, if that was asked for; None before the first runs have ended."""
+    return Settling.replayed(resolved, results) if resolved.request.until_settled else None
 
 
 def replicates_of(groups: Mapping[Name, Sequence[RunSpec]], results: Results) -> dict[Name, Replicates]:

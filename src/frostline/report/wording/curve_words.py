@@ -236,7 +236,7 @@ def paper_caption(curves: Sequence[Curve]) -> str:
 
 
 def distribution(shares: tuple[DepthShare, ...]) -> str:
-    """The distribution of an operating point over resampled seeds: `3: 62%, 4: 38%`."""
+    """How probable each depth is: `3: 62%, 4: 38%`."""
     said = [f"{depth(entry.n_frozen)}: {numbers.rough_share(entry.share)}" for entry in shares if entry.share > 0]
     return ", ".join(said) or numbers.DASH
 

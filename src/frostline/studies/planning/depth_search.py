@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from frostline.analysis import Replicates, dev_scores, has_failed
+from frostline.analysis import Replicates, outcome_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest
-from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
 from frostline.stats.search_rules import Decision, Outcome, Question, Run
@@ -166,7 +165,7 @@ class DepthSearch:
     def _outcome(self, run: Run) -> Outcome | None:
         spec = self._spec(run)
         result = None if spec is None else self.results.finished.get(spec.key)
-        return None if result is None else _outcome_of(result)
+        return None if result is None else outcome_of(result)
 
     def _spec(self, run: Run) -> RunSpec | None:
         """The run of a depth and a seed; None while its rate is not known."""
@@ -183,7 +182,3 @@ class DepthSearch:
         if depth not in searches or (depth is not FULL and searches[depth] == searches[FULL]):
             return []
         return searches[depth].ahead(self.results)
-
-
-def _outcome_of(result: RunResult) -> Outcome:
-    return Outcome(result.score, dev_scores([result])[0], has_failed(result))

@@ -146,6 +146,7 @@ def check(request: StudyRequest) -> None:
         *_outside("threads", [request.threads], least=1, most=1024),
         *_outside("seeds", request.seeds, least=0),
         *_outside("master_seed", [request.master_seed], least=0),
+        *_outside("max_seeds", [request.max_seeds] if request.until_settled else [], least=len(request.seeds)),
         *_wrong("learning rate", request.learning_rates, lambda rate: 0 < rate <= MOST_RATE, "above 0 and at most 1"),
         *_wrong("confidence", [request.confidence], lambda sure: 0.5 <= sure < 1, "at least 0.5 and below 1"),
         *_wrong("warmup_share", [request.warmup_share], lambda share: 0 <= share <= 1, "between 0 and 1"),
