@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.simulated import percent, show
-from bench.worlds import CHANCE, KEEP, WORLDS, Drawn, Simulator, World
+from bench.worlds import CHANCE, KEEP, WORLDS, Drawn, Simulator, World, scores_of
 from frostline import stats
 from frostline.records.depth import FULL, Depth
 
@@ -79,7 +79,7 @@ def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> Row
     """Whether each promise holds for one curve."""
     world, drawn = simulator.world, simulator.draw(n_seeds, rng)
     counts = resamples(world.n_rows)
-    scored = {depth: _scored(drawn, depth, counts) for depth in drawn.correct}
+    scored = {depth: _scored(world, drawn, depth, counts) for depth in drawn.correct}
     full, error = scored[FULL], ERROR / len(world.depths)
     if len(full.scores) < stats.MIN_SEEDS:
         return tuple([np.nan] * len(_COLUMNS))
@@ -121,11 +121,14 @@ def _intervals(
     )
 
 
-def _scored(drawn: Drawn, depth: Depth, counts: NDArray[np.float32]) -> stats.Scored:
+def _scored(world: World, drawn: Drawn, depth: Depth, counts: NDArray[np.float32]) -> stats.Scored:
     """The runs that did not fail; all of them if half or more failed."""
     failed = drawn.has_failed[depth]
     answers = drawn.correct[depth] if 2 * failed.sum() >= len(failed) else drawn.correct[depth][:, ~failed]
-    return stats.Scored(answers.mean(axis=0).astype(np.float64), (counts @ answers).astype(np.float64) / len(answers))
+    return stats.Scored(
+        scores_of(world, drawn.labels, answers, np.ones((1, len(answers)), np.float32))[0],
+        scores_of(world, drawn.labels, answers, counts),
+    )
 
 
 def _first(scored: stats.Scored, number: int) -> stats.Scored:

@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.coverage import resamples
 from bench.simulated import percent, show
-from bench.worlds import KEEP, WORLDS, Drawn, Simulator, World
+from bench.worlds import KEEP, WORLDS, Drawn, Simulator, World, scores_of
 from frostline import stats
 from frostline.records.depth import FULL, Depth
 from frostline.stats import search_rules
@@ -92,7 +92,7 @@ def question_of(world: World) -> Question:
 def _searched(simulator: Simulator, rng: np.random.Generator) -> tuple[float, ...]:
     world = simulator.world
     drawn, question = simulator.draw(2 * N_SEEDS, rng), question_of(world)
-    outcome = functools.cache(lambda depth: _outcomes(drawn, depth))
+    outcome = functools.cache(lambda depth: _outcomes(world, drawn, depth))
     outcomes: dict[Depth, dict[int, Outcome | None]] = {}
     while isinstance(step := search_rules.next_step(question, outcomes), list):
         for depth, seed in step:
@@ -117,10 +117,10 @@ def _judged(question: Question, outcomes: search_rules.Outcomes, end: Decision, 
     )
 
 
-def _outcomes(drawn: Drawn, depth: Depth) -> list[Outcome]:
+def _outcomes(world: World, drawn: Drawn, depth: Depth) -> list[Outcome]:
     answers = drawn.correct[depth]
-    scores = answers.mean(axis=0).astype(np.float64)
-    resampled = (resamples(len(answers)) @ answers).astype(np.float64) / len(answers)
+    scores = scores_of(world, drawn.labels, answers, np.ones((1, len(answers)), np.float32))[0]
+    resampled = scores_of(world, drawn.labels, answers, resamples(len(answers)))
     runs = zip(scores, resampled.T, drawn.has_failed[depth], strict=True)
     return [Outcome(float(score), by_resample, bool(failed)) for score, by_resample, failed in runs]
 

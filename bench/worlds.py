@@ -8,6 +8,7 @@ the same for all seeds. Levels are chosen so that a depth has its true accuracy 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ class World:
     failing: float = 0.0
     """share of the runs that end at chance"""
     only_full_fails: bool = False
+    metric: str = "accuracy"
+    """accuracy, f1, mcc: from which rows are answered rightly; pearson: the answers are numbers"""
+    positives: float = 0.5
+    """share of the rows that belong to class 1"""
     rate_losses: tuple[float, ...] = (0.0,)
     """what a race may lose: each model gets one of these, drawn for each curve"""
 
@@ -103,6 +108,11 @@ def _worlds() -> list[World]:
         *(change(BASE, name=f"{share:.0%} of runs fail", failing=share) for share in (0.05, 0.2)),
         *(change(BASE, name=f"{s:.0%} of full runs fail", failing=s, only_full_fails=True) for s in (0.05, 0.2)),
     ]
+    found += [
+        change(BASE, name="MRPC, F1", n_rows=408, full=0.84, metric="f1", positives=0.68),
+        change(BASE, name="CoLA, MCC", n_rows=1043, full=0.82, metric="mcc", positives=0.69),
+        change(BASE, name="CoLA, MCC, 6 layers", n_rows=1043, full=0.82, metric="mcc", positives=0.69, n_layers=6),
+    ]
     found.append(change(BASE, name="a race that may lose 1 or 3 points", rate_losses=(0.0, 0.0, 0.01, 0.03)))
     plateau = change(BASE, curve="plateau just under the bar")
     over = change(BASE, curve="plateau just over the bar")
@@ -127,6 +137,8 @@ class Drawn:
 
     correct: Mapping[Depth, NDArray[np.float32]]
     """(rows, seeds)"""
+    labels: NDArray[np.float32]
+    """(rows,)"""
     has_failed: Mapping[Depth, NDArray[np.bool_]]
     """(seeds,)"""
     truth: Mapping[Depth, float]
@@ -159,7 +171,25 @@ class Simulator:
             failed[depth] = rng.random(n_seeds) < fails
             guessed = rng.random((world.n_rows, n_seeds)) < CHANCE
             correct[depth] = np.where(failed[depth], guessed, right).astype(np.float32)
-        return Drawn(correct, failed, truth)
+        labels = (rng.random(world.n_rows) < world.positives).astype(np.float32)
+        return Drawn(correct, labels, failed, {depth: self._in_metric(depth, mean) for depth, mean in truth.items()})
+
+    def _in_metric(self, depth: Depth, accuracy: float) -> float:
+        """The true mean of the metric at a true accuracy, over seeds."""
+        if self.world.metric == "accuracy":
+            return accuracy
+        return self._means[depth, accuracy]
+
+    @functools.cached_property
+    def _means(self) -> dict[tuple[Depth, float], float]:
+        """The mean of the metric over seeds on endless rows, by depth and accuracy."""
+        world, rng, found = self.world, np.random.default_rng(8), {}
+        plain = _rows(rng, 40_000, world.row_noise) + rng.logistic(0.0, 0.7, 40_000)
+        for (depth, loss), (level, spread) in self._levels.items():
+            by_seed = [float(np.mean(plain + level + shift > 0)) for shift in spread * self._noise(rng, 400)]
+            values = [metric_of(world.metric, np.array([a]), np.array([1.0]), world.positives)[0] for a in by_seed]
+            found[depth, world.truth[depth] - loss] = float(np.mean(values))
+        return found
 
     @property
     def _noise(self) -> Draw:
@@ -176,6 +206,48 @@ class Simulator:
             slope = float(np.mean(np.abs(plain + level) < 0.1)) / 0.2
             spread = self.world.noise_at(depth) / slope
         return level, spread
+
+
+def metric_of(
+    metric: str, right: NDArray[np.float64], total: NDArray[np.float64], positives: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A metric where both classes are answered rightly equally often: shares of right rows, of all, of positives."""
+    accuracy = right / total
+    hits = positives * accuracy
+    answered = hits + (1 - positives) * (1 - accuracy)
+    return score_of(metric, accuracy, hits, answered, np.asarray(positives))
+
+
+def score_of(
+    metric: str,
+    accuracy: NDArray[np.float64],
+    hits: NDArray[np.float64],
+    answered: NDArray[np.float64],
+    positives: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """A metric from shares of the rows: right, rightly in class 1, answered with class 1, in class 1."""
+    if metric == "accuracy":
+        return accuracy
+    if metric == "f1":
+        return np.asarray(2 * hits / (positives + answered))
+    covariance = hits - positives * answered
+    spread = positives * (1 - positives) * answered * (1 - answered)
+    return np.asarray(covariance / np.sqrt(np.maximum(spread, 1e-12)))
+
+
+def scores_of(
+    world: World, labels: NDArray[np.float32], correct: NDArray[np.float32], counts: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """The scores of runs (rows, seeds) on resampled rows (resamples, rows): (resamples, seeds)."""
+    n_rows = len(correct)
+    right = (counts @ correct).astype(np.float64) / n_rows
+    if world.metric == "accuracy":
+        return right
+    one = labels[:, None]
+    hits = (counts @ (correct * one)).astype(np.float64) / n_rows
+    answered = hits + (counts @ ((1 - correct) * (1 - one))).astype(np.float64) / n_rows
+    positives = (counts @ one).astype(np.float64) / n_rows
+    return score_of(world.metric, right, hits, answered, positives)
 
 
 def _rows(rng: np.random.Generator, number: int, row_noise: float) -> NDArray[np.float32]:

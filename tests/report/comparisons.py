@@ -86,7 +86,9 @@ def _point(made: Made, full: Sequence[float], chance: float, n_layers: int) -> S
         seconds=seconds if scores else None,
         peak_bytes=peak_bytes if scores else None,
     )
-    fields = {name: value for name, value in vars(plain).items() if name not in ("verdict", "is_better")}
+    fields = {
+        name: value for name, value in vars(plain).items() if name not in ("verdict", "is_better", "seeds_to_settle")
+    }
     fields |= {"n_frozen": None}
     return StrategyPoint(**fields, name="", stored_bytes=4 * parameters if scores else None, is_pareto=False)
 

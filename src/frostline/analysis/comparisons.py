@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from frostline import stats
 from frostline.analysis.curve_records import CurveCost, Interval, Replicated, RunCounts
-from frostline.analysis.points import Replicates, make_frame, replicated
+from frostline.analysis.points import Frame, Replicates, make_frame, pair_with_full, replicated
+from frostline.analysis.resampling import RESAMPLING_SEED
 from frostline.analysis.warnings import failed_words
 from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
-from frostline.records.serial import Record
+from frostline.records.serial import Record, added_later
 from frostline.records.specs import Protocol
 
 _NUMBER_BYTES = 4
@@ -30,6 +33,12 @@ class StrategyPoint(Replicated):
     """disk space per additional task: all trained parameters in fp32; None if every run crashed"""
     is_pareto: bool
     """no other strategy scores as high in less time, or higher in the same time"""
+    p_pareto: float | None = added_later(None)
+    """how probable it is that this holds for the true means, over new seeds and new dev examples; None where a
+    strategy has fewer than three runs"""
+    difference_ci_adjusted: Interval | None = added_later(None)
+    """interval of the difference from full: new seeds and new dev examples. Those of all strategies hold at once with
+    95% confidence"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +130,8 @@ def build_comparison(
     full = groups.get("full")
     frame = make_frame(request.protocol, groups, full)
     points = {name: replicated(n_frozen[name], group, frame) for name, group in groups.items()}
+    on_front = _front_probabilities(groups, points)
+    adjusted = {name: _adjusted_interval(name, groups, frame) for name in groups}
     comparison = Comparison(
         model=request.model,
         task=request.task.name,
@@ -130,7 +141,9 @@ def build_comparison(
         protocol=request.protocol,
         line_search=tuple(line_search),
         strategies=tuple(
-            _strategy_point(name, point.replace(trained_layers=n_trained[name]), points.values())
+            _strategy_point(name, point.replace(trained_layers=n_trained[name]), points.values()).replace(
+                p_pareto=on_front.get(name), difference_ci_adjusted=adjusted[name]
+            )
             for name, point in points.items()
         ),
         probes=probe_points([result for group in groups.values() for result in group.finished()]),
@@ -141,6 +154,29 @@ def build_comparison(
     missing = {name: group.missing_seeds() for name, group in groups.items()}
     from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
     return comparison.replace(warnings=tuple(dict.fromkeys([*_warnings(comparison, missing), *from_runs])))
+
+
+def _adjusted_interval(name: str, groups: Mapping[str, Replicates], frame: Frame) -> Interval | None:
+    """The interval of a difference from full that pays for the number of strategies (Bonferroni)."""
+    if name == "full" or "full" not in groups:
+        return None
+    pair = pair_with_full(groups[name], frame)
+    return None if pair is None else pair.difference_interval(confidence=1 - 0.05 / (len(groups) - 1))
+
+
+def _front_probabilities(groups: Mapping[str, Replicates], points: Mapping[str, Replicated]) -> dict[str, float]:
+    """How often each strategy is on the front when true means are drawn around the observed ones."""
+    if any(len(group.resampled) < stats.MIN_SEEDS for group in groups.values()):
+        return {}
+    rng = np.random.default_rng(RESAMPLING_SEED)
+    scored = [group.scored(list(group.resampled)) for group in groups.values()]
+    rows = rng.integers(len(scored[0].resampled), size=stats.N_DRAWN)
+    scores = np.stack([stats.drawn_means(one, rows, rng) for one in scored])
+    seconds = np.array([points[name].seconds for name in groups])[:, None]
+    better = (scores[None] >= scores[:, None]) & (seconds[None] <= seconds[:, None])
+    better &= (scores[None] > scores[:, None]) | (seconds[None] < seconds[:, None])
+    shares = 1 - better.any(axis=1).mean(axis=1)
+    return dict(zip(groups, shares.tolist(), strict=True))
 
 
 def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:

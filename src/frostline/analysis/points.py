@@ -162,13 +162,13 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
     own, others = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
     ratio = _share(mean, frame.full_mean, frame.base("ratio"))
     above_chance = _share(mean, frame.full_mean, frame.base("ratio_above_chance"))
-    pair = _pair(group, frame)
+    pair = pair_with_full(group, frame)
     return Replicated(
         n_frozen=n_frozen,
         trained_layers=trained_above(FULL if n_frozen is None else n_frozen, frame.n_layers),
         mean=mean,
         std=stats.std(scores),
-        ci=stats.t_interval(scores),
+        ci=_unless_equal(scores, stats.t_interval(scores)),
         ci_dev=_dev_interval(group, scores, frame.n_rows),
         seeds=tuple(result.spec.seed for result in results),
         scores=tuple(scores),
@@ -176,7 +176,7 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         train_loss=tuple(result.epochs[-1].train_loss for result in results),
         other_metrics=_other_metrics(frame.metric, results),
         difference=_mean([score - other for score, other in pairs]),
-        difference_ci=stats.difference_interval(own, others),
+        difference_ci=_difference_interval(own, others, is_full=group is frame.full_runs),
         difference_ci_dev=None if pair is None else pair.difference_interval(),
         ratio=ratio,
         ratio_ci=None if ratio is None else _ratio_interval(own, others),
@@ -196,6 +196,17 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         mean_without_failed=_mean(succeeded),
         expected_best=stats.expected_best(scores),
     )
+
+
+def _unless_equal(values: Sequence[float] | stats.Floats, interval: Interval | None) -> Interval | None:
+    """The interval; None where all values are the same: that they do not vary is not known at 95%."""
+    return None if len(values) and stats.is_equal(min(values), max(values)) else interval
+
+
+def _difference_interval(own: stats.Floats, others: stats.Floats, *, is_full: bool) -> Interval | None:
+    """The interval of a difference; the full model differs from itself by exactly 0."""
+    interval = stats.difference_interval(own, others)
+    return interval if is_full else _unless_equal(own - others, interval)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -223,7 +234,7 @@ def _ratio_interval_dev(pair: stats.CrossedPair | None, ratio: float | None, bas
     return None if pair is None or ratio is None else pair.ratio_interval(base=base)
 
 
-def _pair(group: Replicates, frame: Frame) -> stats.CrossedPair | None:
+def pair_with_full(group: Replicates, frame: Frame) -> stats.CrossedPair | None:
     """The means of these runs and of the full model over the seeds that both have; None below three."""
     if frame.full_runs is None:
         return None

@@ -101,6 +101,8 @@ class RunSpec(Record):
     """where it trains"""
     master_seed: int = added_later(0)
     """enters every seed that is derived from `seed`"""
+    fit_seed: int | None = added_later(None)
+    """of a closed-form fit: seed of the rows that it holds out to choose layer and strength; None: the run's own"""
     standardised: bool = added_later(False)
     """number labels are standardised for training; predictions are on the labels' own scale"""
     precision: Literal["fp32", "bf16"] = "fp32"

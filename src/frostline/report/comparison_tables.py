@@ -32,11 +32,14 @@ _SCORE: dict[str, Cell] = {
 }
 _AGAINST: dict[str, Cell] = {
     "minus full": lambda point: numbers.difference(point.difference),
-    "interval of it": lambda point: numbers.difference_interval(point.difference_ci),
+    "interval of it": lambda point: numbers.difference_interval(point.difference_ci_adjusted),
     "share of full": lambda point: numbers.share(point.ratio),
-    "interval of share": lambda point: numbers.share_interval(point.ratio_ci),
+    "interval of share": lambda point: numbers.share_interval(point.ratio_ci_dev),
 }
-_FRONT: dict[str, Cell] = {"front": lambda point: yes(point.is_pareto)}
+_FRONT: dict[str, Cell] = {
+    "front": lambda point: yes(point.is_pareto),
+    "probability": lambda point: numbers.DASH if point.p_pareto is None else numbers.rough_share(point.p_pareto),
+}
 _BY_SEED: dict[str, Cell] = {"by seed": lambda point: by_seed(point.scores)}
 
 

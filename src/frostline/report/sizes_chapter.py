@@ -12,7 +12,7 @@ from frostline.report.chapter import Chapter
 from frostline.report.charts.heatmap import HEAT_VIEWS, VIEW_TITLES, heat_chart, heat_table
 from frostline.report.sections import Section, Shown, drawn
 from frostline.report.tables import Table
-from frostline.report.wording import curve_words
+from frostline.report.wording import sizes_words
 
 
 @final
@@ -38,7 +38,7 @@ class SizesChapter(Chapter):
     @property
     def answer(self) -> Sequence[str]:
         """The fewest trained layers at each size."""
-        return [curve_words.answer_by_rows([(one.train_size, one.curve) for one in self.sizes.train_sizes])]
+        return [sizes_words.answer_by_rows([(one.train_size, one.curve) for one in self.sizes.train_sizes])]
 
     @property
     def tables(self) -> Sequence[Table]:

@@ -1,6 +1,6 @@
 """Statistics on plain arrays: numbers in, numbers out. Random functions take their generator as an argument."""
 
-from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, mean, reaches, std
+from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, is_equal, mean, reaches, std
 from frostline.stats.crossed import CrossedPair, Scored, not_paired, paired_by_seed
 from frostline.stats.intervals import (
     MIN_SEEDS,
@@ -14,8 +14,10 @@ from frostline.stats.intervals import (
     wilson_interval,
 )
 from frostline.stats.operating_points import (
+    N_DRAWN,
     bar_of,
     depth_distribution,
+    drawn_means,
     is_monotone,
     operating_depth,
     short_depths,
@@ -33,6 +35,7 @@ from frostline.stats.verdicts import (
 
 __all__ = [
     "MIN_SEEDS",
+    "N_DRAWN",
     "ROUNDING",
     "CrossedPair",
     "Floats",
@@ -44,11 +47,13 @@ __all__ = [
     "crossed_interval",
     "depth_distribution",
     "difference_interval",
+    "drawn_means",
     "established_depth",
     "expected_best",
     "gap_of",
     "is_above",
     "is_better",
+    "is_equal",
     "is_monotone",
     "mean",
     "not_paired",

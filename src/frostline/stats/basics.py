@@ -18,6 +18,11 @@ ROUNDING = 1e-12
 """Scores closer than this are equal: 0.9 × 0.8 and 0.72 differ only in the last bit."""
 
 
+def is_equal(value: float, other: float) -> bool:
+    """Whether two numbers differ by rounding errors at most."""
+    return abs(value - other) <= ROUNDING
+
+
 def is_above(value: float, bar: float) -> bool:
     """Whether a value exceeds a bar by more than rounding."""
     return value > bar + ROUNDING

@@ -50,7 +50,7 @@ def depth_distribution(
     FULL.
     """
     rows = rng.integers(len(scored[FULL].resampled), size=N_DRAWN)
-    means = {depth: _drawn_means(one, rows, rng) for depth, one in scored.items()}
+    means = {depth: drawn_means(one, rows, rng) for depth, one in scored.items()}
     depths = sorted(depth for depth in scored if depth is not FULL)
     bars = base + keep * (means[FULL] - base)
     winner = np.full(N_DRAWN, -1)
@@ -62,7 +62,7 @@ def depth_distribution(
     return {depth: int(count) / N_DRAWN for depth, count in zip(named, counts, strict=True) if count}
 
 
-def _drawn_means(scored: Scored, rows: Rows, rng: np.random.Generator) -> Floats:
+def drawn_means(scored: Scored, rows: Rows, rng: np.random.Generator) -> Floats:
     """Where the true mean of a model may be."""
     n_seeds = len(scored.scores)
     by_row = scored.resampled.mean(axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from frostline.analysis import has_failed
 from frostline.errors import UsageError, check_between
 from frostline.execution.progress import ProgressListener, label
 from frostline.execution.sweep import Wanted
@@ -66,7 +67,11 @@ def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, s
     if result.diverged:
         raise DivergedError(f"{label(spec)}: training diverged, so no model is saved; try a lower --lr")
     save_model(result, stack, session.resolver.inputs(resolved).pretrained.tokenizer, save)
-    progress.note(f"saved the model of {label(spec)} in {save}")
+    rate = f", learning rate {spec.learning_rate:g}" if spec.learning_rate else ""
+    score = f"{spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
+    progress.note(f"saved {spec.strategy} (seed {spec.seed}{rate}) in {save}: {score}")
+    if has_failed(result):
+        progress.note("warning: this model learned nothing: its answers would score as well on other rows")
     return result
 
 

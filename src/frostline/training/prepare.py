@@ -88,7 +88,8 @@ class Prepared:
 def seed_for(spec: RunSpec, purpose: str) -> int:
     """The seed for one purpose: the `head`, the `order` of the rows, `dropout`."""
     master = f"{spec.master_seed} " if spec.master_seed else ""
-    return derived_seed(spec.seed, f"{master}{spec.role} {purpose}")
+    seed = spec.seed if purpose != "held out" or spec.fit_seed is None else spec.fit_seed
+    return derived_seed(seed, f"{master}{spec.role} {purpose}")
 
 
 def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:

@@ -58,6 +58,8 @@ class Pace:
     """one training step"""
     row_seconds: float
     """evaluating one row"""
+    load_seconds: float = 0.0
+    """loading the model"""
 
 
 @dataclass
@@ -134,12 +136,15 @@ class Runner:
         if strategies.parse(spec.strategy).is_closed_form:  # no steps: time a whole fit, per row
             result = self.run(spec)
             return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
+        with self.descending(spec):  # once without timing: the library sets itself up
+            began = time.perf_counter()
         with self.descending(spec) as (training, descent):
+            loading = time.perf_counter() - began
             batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
             seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
             evaluating = _seconds(lambda: predict(training.forward, training.dev))
         # The first step includes one-time setup in the library.
-        return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev))
+        return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev), loading)
 
     @contextlib.contextmanager
     def descending(self, spec: RunSpec) -> Iterator[tuple[Training, Descent]]:

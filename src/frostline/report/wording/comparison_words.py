@@ -8,6 +8,7 @@ from frostline import stats
 from frostline.analysis import Comparison, Interval, StrategyPoint, is_on_front
 from frostline.report import numbers
 from frostline.report.wording import curve_words
+from frostline.report.wording.failure_words import advice, failed_runs
 
 KEEP = 0.9
 """share of the full score that the fastest strategy in the answer must keep"""
@@ -132,7 +133,7 @@ def _second(comparison: Comparison, top: StrategyPoint) -> str:
         return "No run of `full` finished, so no strategy can be compared with it."
     if full.ratio is None or not curve_words.has_learned(full):
         scored = f"{_metric(comparison)} {numbers.score(full.mean)}, chance {numbers.score(comparison.chance)}"
-        return f"The full model did not learn: {scored}; {curve_words.ADVICE}."
+        return f"The full model did not learn: {scored}; {advice(full, comparison.chance)}."
     share = f"{numbers.keep_share(KEEP)} of the full score"
     if enough is None:
         return f"No strategy on the front keeps {share}."
@@ -142,7 +143,7 @@ def _second(comparison: Comparison, top: StrategyPoint) -> str:
     is_top = enough.name == top.name
     costs = curve_words.savings(enough, full)
     if curve_words.is_constant(comparison, enough):
-        failed = f"{curve_words.failed_runs(enough)} failed"
+        failed = f"{failed_runs(enough)} failed"
         return f"{name(enough)} keeps {kept} of the full score, but does no better than a constant answer ({failed})."
     which = "It is also" if is_top else f"{name(enough)} is"
     own = "" if is_top else f"{_metric(comparison)} {numbers.score(enough.mean)} "

@@ -25,14 +25,13 @@ from frostline.analysis import (
 from frostline.records.depth import FULL, Depth
 from frostline.records.specs import Scale
 from frostline.report import numbers
+from frostline.report.wording.failure_words import advice, failed_runs, how_many_failed
 
 SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
 PROTOCOL_WORDS = {
     "paper": "the best learning rate of the full model, chosen on dev, at every depth",
     "tuned": "a learning rate for each depth, chosen on rows held out of train",
 }
-ADVICE = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
-"""what to do if nothing was learned"""
 INTERVALS_NOTE = (
     "95% intervals: new seeds on this dev set; “with examples” and “against the full model”: new seeds and new dev "
     "examples. Verdict: kept or short if that is established, else open; better: it beats the full model. "
@@ -47,8 +46,17 @@ def title(record: Curve | Comparison) -> str:
 
 
 def headline(curve: Curve) -> OperatingPoint | None:
-    """The first operating point; None if no share was asked for."""
-    return curve.operating_points[0] if curve.operating_points else None
+    """The first operating point, with the answer of a search in its place; None if no share was asked for."""
+    first = curve.operating_points[0] if curve.operating_points else None
+    if first is None or curve.search is None or not curve.search.answer.plausible:
+        return first
+    said = curve.search.answer
+    return first.replace(
+        n_frozen=said.n_frozen,
+        trained_layers=said.trained_layers,
+        plausible=said.plausible,
+        established=said.established,
+    )
 
 
 def point_at(curve: Curve, n_frozen: Depth) -> Point | None:
@@ -99,7 +107,8 @@ def answer(curve: Curve) -> str:
     if curve.full.mean is None:
         return "No run of the full model finished, so no depth can be compared with it."
     if not has_learned(curve.full):
-        return f"The full model did not learn: {_metric(curve)} {_full_score(curve)}; {ADVICE}."
+        scored = f"{_metric(curve)} {_full_score(curve)}{how_many_failed(curve.full)}"
+        return f"The full model did not learn: {scored}; {advice(curve.full, curve.chance)}."
     if asked is None or not curve.points:
         return f"The full model scores {_metric(curve)} {_full_score(curve)}; no depth was compared with it."
     if asked.trained_layers is None:
@@ -116,8 +125,23 @@ def answer(curve: Curve) -> str:
     return (
         f"{_sentence(estimate + failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
         f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f" with {savings(point, curve.full)}.{established(curve, asked)}"
+        f" with {savings(point, curve.full)}.{established(curve, asked)}{_without_failed(curve, asked)}"
     )
+
+
+def _without_failed(curve: Curve, asked: OperatingPoint) -> str:
+    """What the operating point would be without the runs that failed, if it is another."""
+    found = [one for one in curve.operating_points_without_failed if (one.keep, one.scale) == (asked.keep, asked.scale)]
+    if not found or found[0].trained_layers is None or found[0].n_frozen == asked.n_frozen:
+        return ""
+    n_failed = sum(point.n_failed for point in (curve.full, *curve.points))
+    trains = (
+        "the full model"
+        if found[0].n_frozen is FULL
+        else f"training {what_trains(found[0].trained_layers, curve.n_layers)}"
+    )
+    runs = "1 run that failed" if n_failed == 1 else f"{n_failed} runs that failed"
+    return f" Without the {runs}, the estimate is {trains}."
 
 
 def established(curve: Curve, asked: OperatingPoint) -> str:
@@ -137,8 +161,8 @@ def _established(curve: Curve, asked: OperatingPoint) -> str:
 
 
 def has_learned(full: Replicated) -> bool:
-    """Whether the full model, which has a score, is above chance."""
-    return full.ratio_above_chance is not None
+    """Whether the full model, which has a score, is above chance, and fewer than half of its runs failed."""
+    return full.ratio_above_chance is not None and (not full.scores or 2 * full.n_failed < len(full.scores))
 
 
 def is_constant(record: Curve | Comparison, point: Replicated) -> bool:
@@ -147,18 +171,13 @@ def is_constant(record: Curve | Comparison, point: Replicated) -> bool:
     return has_failed or (point.mean is not None and not stats.is_above(point.mean, record.chance))
 
 
-def failed_runs(point: Replicated) -> str:
-    """How many runs of a point failed: `2 of 5 runs`."""
-    return f"{point.n_failed} of {numbers.counted(len(point.scores), 'run')}"
-
-
 def _no_better_than_constant(curve: Curve, point: Point, asked: OperatingPoint) -> str:
     """The answer if the operating point is worthless: it reaches the share only because chance does."""
     trains = f"Training {what_trains(point.trained_layers, curve.n_layers)}"
     kept_share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
     return (
         f"{trains} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
-        f" ({_against(curve, point)}); use --scale ratio_above_chance, or {ADVICE}."
+        f" ({_against(curve, point)}); use --scale ratio_above_chance, or {advice(curve.full, curve.chance)}."
     )
 
 
@@ -200,30 +219,6 @@ def short_answer(curve: Curve) -> str:
         return f"Training {what_trains(point.trained_layers, curve.n_layers)} does no better than a constant answer"
     trained = what_trains(point.trained_layers, curve.n_layers)
     return f"Training {trained} keeps {numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
-
-
-def answer_by_rows(curves: Sequence[tuple[int, Curve]]) -> str:
-    """The fewest trained layers that keep the share at each number of training rows, in one sentence."""
-    first = curves[0][1]
-    asked = headline(first)
-    if asked is None:
-        return f"{numbers.counted(len(curves), 'curve')} from {curves[0][0]:,} to {curves[-1][0]:,} training rows."
-    share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
-    found = ", ".join(f"{_fewest(curve)} with {n_train:,} rows" for n_train, curve in curves)
-    return f"Fewest trained layers of {first.n_layers} that keep {share}: {found}."
-
-
-def _fewest(curve: Curve) -> str:
-    """The operating point of one size: a number of layers, or why there is none."""
-    asked = headline(curve)
-    if curve.full.mean is None or not has_learned(curve.full):
-        return "undefined (the full model did not learn)"
-    if asked is None or asked.trained_layers is None:
-        return "undefined"
-    point = point_at(curve, asked.n_frozen)
-    if point is None:
-        return "the full model"
-    return f"{asked.trained_layers}{' (no better than a constant answer)' if is_constant(curve, point) else ''}"
 
 
 def paper_caption(curves: Sequence[Curve]) -> str:
@@ -329,7 +324,8 @@ def share_interval(point: Point, scale: Scale) -> Interval | None:
 def _why_undefined(curve: Curve) -> str:
     asked = headline(curve)
     floor = "0" if asked is None or asked.scale == "ratio" else f"chance ({numbers.score(curve.chance)})"
-    return f"the full model scores {_metric(curve)} {numbers.score(curve.full.mean)}, not above {floor}; {ADVICE}"
+    scored = f"{_metric(curve)} {numbers.score(curve.full.mean)}"
+    return f"the full model scores {scored}, not above {floor}; {advice(curve.full, curve.chance)}"
 
 
 def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:

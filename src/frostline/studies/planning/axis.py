@@ -74,7 +74,9 @@ def spec_at(resolved: ResolvedRequest, strategy: Strategy, rate: float | None = 
     # Pooled states, which a closed-form fit reads, are always cached as fp32.
     dtype = resolved.request.cache_dtype if is_cached and not strategy.is_closed_form else base.cache_dtype
     rate = 0.0 if strategy.is_closed_form else base.learning_rate if rate is None else rate
-    return base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
+    spec = base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
+    # Seeds vary what training draws, not what a search chooses: layer and strength are chosen once, as rates are.
+    return spec.replace(fit_seed=0) if strategy.is_closed_form and resolved.has_races else spec
 
 
 def layer_forwards(n_trained: int, n_computed: int = 0) -> float:

@@ -6,6 +6,7 @@ Only a few kinds of run are timed: a depth between two timed ones lies on the li
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -89,7 +90,7 @@ def estimate_runs(
     return Estimate(
         runs=len(specs),
         missing=len(missing),
-        minutes=seconds / n_workers / 60,
+        minutes=((_start_seconds() if missing else 0.0) + seconds / n_workers) / 60,
         cache_bytes=len(cached) * inputs.prefix_bytes(resolved.request),
         store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(inputs.dev)),
         is_at_most=most is not None,
@@ -103,6 +104,11 @@ def _tells_apart(resolved: ResolvedRequest, n_rows: int) -> float | None:
         return None
     error = (1 - request.confidence) / max(1, len(resolved.depths))
     return stats.told_apart(n_seeds, n_rows, keep=request.keep[0], error=error, score=0.85, deviation=0.012)
+
+
+def _start_seconds() -> float:
+    """What a command takes before its first run, from the time that this process needed for the same."""
+    return time.process_time()
 
 
 def full_run_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
@@ -136,6 +142,7 @@ def _paces(specs: Sequence[RunSpec]) -> dict[str, Pace]:
         paces[f"freeze:{depth}"] = Pace(
             step_seconds=low.step_seconds + share * (high.step_seconds - low.step_seconds),
             row_seconds=low.row_seconds + share * (high.row_seconds - low.row_seconds),
+            load_seconds=max(low.load_seconds, high.load_seconds),
         )
     return paces
 
@@ -162,4 +169,4 @@ def _run_seconds(spec: RunSpec, pace: Pace, inputs: Inputs) -> float:
         return (n_train + n_dev) * pace.row_seconds
     n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
     n_evaluated = spec.epochs * n_dev + min(n_train, 1000)
-    return n_steps * pace.step_seconds + n_evaluated * pace.row_seconds
+    return pace.load_seconds + n_steps * pace.step_seconds + n_evaluated * pace.row_seconds

@@ -1,0 +1,33 @@
+"""What is said of curves at several numbers of training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frostline.analysis import Curve
+from frostline.report import numbers
+from frostline.report.wording.curve_words import SCALE_WORDS, has_learned, headline, is_constant, point_at
+
+
+def answer_by_rows(curves: Sequence[tuple[int, Curve]]) -> str:
+    """The fewest trained layers that keep the share at each number of training rows, in one sentence."""
+    first = curves[0][1]
+    asked = headline(first)
+    if asked is None:
+        return f"{numbers.counted(len(curves), 'curve')} from {curves[0][0]:,} to {curves[-1][0]:,} training rows."
+    share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    found = ", ".join(f"{_fewest(curve)} with {n_train:,} rows" for n_train, curve in curves)
+    return f"Fewest trained layers of {first.n_layers} that keep {share}: {found}."
+
+
+def _fewest(curve: Curve) -> str:
+    """The operating point of one size: a number of layers, or why there is none."""
+    asked = headline(curve)
+    if curve.full.mean is None or not has_learned(curve.full):
+        return "undefined (the full model did not learn)"
+    if asked is None or asked.trained_layers is None:
+        return "undefined"
+    point = point_at(curve, asked.n_frozen)
+    if point is None:
+        return "the full model"
+    return f"{asked.trained_layers}{' (no better than a constant answer)' if is_constant(curve, point) else ''}"
