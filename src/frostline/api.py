@@ -104,7 +104,7 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
             finding, resolved = finished.record, finished.resolved.resolved
             depth, seed = finding.answer.n_frozen, _seed_that_learned(finding, session.options.out)
             strategy: Strategy = Full() if depth is FULL else Freeze(depth)
-            spec = spec_at(resolved, strategy, _point_of(finding).learning_rate).replace(seed=seed)
+            spec = spec_at(resolved, strategy, _point_of(finding).learning_rate).with_seed(seed)
             train_and_save(session, resolved, spec, save)
     return result_of(FindResult, finished.record, [finished.chapter])
 
@@ -228,7 +228,7 @@ def _find_request(parsed: Parsed) -> FindRequest:
 def _sizes_request(parsed: Parsed) -> SizesRequest:
     if "train_sizes" not in parsed.own:
         raise UsageError("train_sizes is missing; give numbers of training rows, for example 50,100,200")
-    equal = check_choice("equal", parsed.own.get("equal", "epochs"), get_args(Equal))
+    equal = check_choice("equal", parsed.own.get("equal", "steps"), get_args(Equal))
     return SizesRequest(
         request=parsed.request,
         train_sizes=read_sizes(parsed.own["train_sizes"]),

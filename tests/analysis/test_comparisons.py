@@ -160,3 +160,42 @@ def test_runs_that_differ_in_more_are_refused() -> None:
 def test_it_is_read_back() -> None:
     found = of_scores(dict(SCORES))
     assert Comparison.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_the_front_says_how_probable_it_is() -> None:
+    clear = of_scores({"full": (0.9, 0.91, 0.92), "freeze:2": (0.6, 0.61, 0.62), "lora:8": (0.55, 0.56, 0.57)})
+    shares = {point.name: point.p_pareto for point in clear.strategies}
+    assert shares["freeze:2"] == 1.0, "nothing is faster"
+    assert shares["full"] is not None
+    assert shares["lora:8"] is not None
+    assert shares["full"] > 0.95
+    assert shares["lora:8"] < 0.4
+    alike = of_scores({"full": (0.9, 0.91, 0.92), "freeze:2": (0.9, 0.91, 0.92)}).strategy("full")
+    assert alike is not None
+    assert alike.p_pareto == pytest.approx(0.5, abs=0.05)
+    few = of_scores({"full": (0.9, 0.91), "freeze:2": (0.9, 0.91)}).strategy("full")
+    assert few is not None
+    assert few.p_pareto is None
+
+
+def test_differences_from_full_pay_for_the_number_of_strategies() -> None:
+    found = of_scores(dict(SCORES)).strategy("lora:8")
+    alone = of_scores({name: SCORES[name] for name in ("full", "lora:8")}).strategy("lora:8")
+    assert found is not None
+    assert alone is not None
+    widths = [
+        one.difference_ci_adjusted[1] - one.difference_ci_adjusted[0]
+        for one in (alone, found)
+        if one.difference_ci_adjusted
+    ]
+    assert len(widths) == 2
+    assert widths[0] < widths[1]
+    assert alone.difference_ci_adjusted == pytest.approx(alone.difference_ci_dev)
+
+
+def test_scores_that_do_not_vary_have_no_interval_over_seeds() -> None:
+    same = of_scores({**SCORES, "features": (0.8, 0.8, 0.8)}).strategy("features")
+    assert same is not None
+    assert (same.std, same.ci) == (0.0, None)
+    assert same.ci_dev is not None
+    assert same.ci_dev[0] < 0.8 < same.ci_dev[1], "new dev examples would still move it"

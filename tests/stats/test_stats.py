@@ -235,60 +235,69 @@ def test_operating_depth_by_its_definition(means: dict[int, float], tenths: int)
     assert stats.is_monotone(means, bar) is not short
 
 
-def _spelt_out(scores: dict[int, list[float]], full: list[float], keep: float) -> dict[Depth, float]:
-    """The distribution by one loop over every resample."""
-    counts: dict[Depth, int] = {}
-    resamples = list(itertools.product(range(len(full)), repeat=len(full)))
-    for picks in resamples:
-        full_mean = stats.mean([full[pick] for pick in picks])
-        means = {depth: stats.mean([values[pick] for pick in picks]) for depth, values in scores.items()}
-        depth = stats.operating_depth(means, keep * full_mean) if stats.is_above(full_mean, 0.0) else FULL
-        counts[depth] = counts.get(depth, 0) + 1
-    return {depth: count / len(resamples) for depth, count in counts.items()}
+def _scored(scores: list[float], rows: float = 0.0, seed: int = 0) -> stats.Scored:
+    """Scores of seeds; on resampled rows they move by `rows`, all seeds alike."""
+    values = np.array(scores)
+    moved = rows * np.random.default_rng(seed).normal(size=500)
+    return stats.Scored(values, values[None, :] + moved[:, None])
 
 
-@given(st.lists(st.lists(st.integers(-5, 10), min_size=3, max_size=3), min_size=3, max_size=3))
-def test_distribution_agrees_with_the_loop_spelt_out(tenths: list[list[int]]) -> None:
-    full, *rest = [[value / 10 for value in row] for row in tenths]
-    scores = dict(zip([1, 4], rest, strict=True))
-    found = stats.depth_distribution(
-        {depth: np.array(values) for depth, values in scores.items()},
-        np.array(full),
-        keep=0.9,
-        rng=np.random.default_rng(0),
-    )
-    assert found == _spelt_out(scores, full, 0.9)
-    assert math.fsum(found.values()) == pytest.approx(1.0, abs=1e-9)
+def _probabilities(full: stats.Scored, keep: float = 0.9, **depths: stats.Scored) -> dict[Depth, float]:
+    by_depth: dict[Depth, stats.Scored] = {FULL: full, **{int(name[1:]): one for name, one in depths.items()}}
+    return stats.depth_distribution(by_depth, keep=keep, rng=np.random.default_rng(0))
 
 
-def test_the_seeds_are_resampled_in_pairs() -> None:
-    full = np.array([0.5, 0.7, 0.9])
-    paired = stats.depth_distribution({1: full * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
-    crossed = stats.depth_distribution({1: full[::-1] * 0.9}, full, keep=0.9, rng=np.random.default_rng(0))
-    assert paired == {1: 1.0}
-    assert 0.3 < crossed[FULL] < 0.7
+def test_a_depth_at_the_bar_is_as_probable_as_not() -> None:
+    found = _probabilities(_scored([0.8, 0.81, 0.79, 0.8]), d1=_scored([0.72, 0.73, 0.71, 0.72]))
+    assert found[1] == pytest.approx(0.5, abs=0.03)
+    assert math.fsum(found.values()) == pytest.approx(1.0)
+    assert list(found) == [FULL, 1]
 
 
-def test_many_seeds_are_drawn_and_agree_with_all_resamples() -> None:
-    full = np.array([0.8, 0.81, 0.79, 0.8, 0.82])
-    scores = {1: full * 0.9 + np.array([0.02, -0.03, 0.01, 0.0, -0.01])}
-    listed = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
-    assert listed == stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(1))
-    six = np.append(full, 0.8)
-    drawn = [
-        stats.depth_distribution({1: np.append(scores[1], 0.71)}, six, keep=0.9, rng=np.random.default_rng(seed))
-        for seed in (0, 0, 1)
-    ]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
-    assert drawn[0][1] == pytest.approx(drawn[2][1], abs=0.05)
+def test_fewer_seeds_and_more_row_noise_make_it_less_sure() -> None:
+    full, own = [0.8, 0.81, 0.79, 0.8, 0.8], [0.74, 0.75, 0.73, 0.74, 0.74]
+    many = _probabilities(_scored(full), d1=_scored(own))[1]
+    few = _probabilities(_scored(full[:3]), d1=_scored(own[:3]))[1]
+    noisy = _probabilities(_scored(full, 0.02), d1=_scored(own, 0.02, seed=1))[1]
+    assert 0.9 < few < many <= 1.0
+    assert noisy < many
 
 
-def test_the_shares_come_in_the_order_of_depth() -> None:
-    full = np.array([0.8, 0.8, 0.8])
-    scores = {4: np.array([0.9, 0.1, 0.1]), 1: np.array([0.9, 0.7, 0.7])}
-    found = stats.depth_distribution(scores, full, keep=0.9, rng=np.random.default_rng(0))
-    assert list(found) == [FULL, 1, 4]
+def test_rows_that_move_both_models_alike_do_not_matter() -> None:
+    full, own = [0.8, 0.81, 0.79], [0.75, 0.76, 0.74]
+    alike = _probabilities(_scored(full, 0.02), keep=1.0, d1=_scored(own, 0.02))[FULL]
+    apart = _probabilities(_scored(full, 0.02), keep=1.0, d1=_scored(own, 0.02, seed=1))[FULL]
+    assert apart < alike
+
+
+def test_a_full_model_at_the_base_keeps_nothing() -> None:
+    flat = _scored([0.5, 0.5, 0.5])
+    by_depth: dict[Depth, stats.Scored] = {FULL: flat, 1: flat}
+    assert stats.depth_distribution(by_depth, keep=0.9, base=0.5, rng=np.random.default_rng(0)) == {FULL: 1.0}
+
+
+class TestSeedsToSettle:
+    def test_the_table_of_the_definitions(self) -> None:
+        """STATS.md: seeds for 80% power against a 90% bar, one depth, unpaired, without row noise."""
+        for share, deviation, wanted in ((0.92, 0.012, 11), (0.93, 0.012, 6), (0.95, 0.02, 6)):
+            half = deviation * math.sqrt(2)
+            scores = [[mean - half / math.sqrt(2), mean + half / math.sqrt(2)] for mean in (share, 1.0)]
+            pair = stats.not_paired(_scored(scores[0]), _scored(scores[1]), 1000)
+            assert pair is not None
+            found = stats.seeds_to_settle(pair, 2, keep=0.9, base=0.0, error=0.025)
+            assert found is not None
+            assert abs(found - wanted) <= 1
+
+    def test_where_the_rows_do_not_tell_no_number_does(self) -> None:
+        pair = stats.not_paired(_scored([0.72, 0.73], 0.05), _scored([0.8, 0.81], 0.05, seed=1), 100)
+        assert pair is not None
+        assert stats.seeds_to_settle(pair, 2, keep=0.9, base=0.0, error=0.025) is None
+
+    def test_more_seeds_and_rows_tell_more_apart(self) -> None:
+        def gap(n_seeds: int, n_rows: int) -> float:
+            return stats.told_apart(n_seeds, n_rows, keep=0.9, error=0.0125, score=0.85, deviation=0.012)
+
+        assert gap(3, 800) > gap(5, 800) > gap(5, 8000) > 0
 
 
 class TestPlausibleDepths:

@@ -24,6 +24,7 @@ from frostline.model.load import load_tokenizer
 from frostline.model.stack import Stack
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
+from frostline.studies.planning.estimate import timed
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
 from frostline.training import forward as forward_module
 from frostline.training import run as run_module
@@ -269,7 +270,8 @@ def test_the_global_generators_are_as_they_were(strategy: str, folder: Path) -> 
     runner = Runner()
     runner.run(spec)
     assert torch.equal(torch.get_rng_state(), before)
-    runner.pace(spec, n_steps=2)
+    with runner.descending(spec) as (_, descent):
+        descent.step(next(descent.batches(1)))
     assert torch.equal(torch.get_rng_state(), before)
 
     def stop(_: EpochRecord) -> None:
@@ -313,9 +315,10 @@ def test_one_runner_serves_any_mixture_of_specs(folder: Path) -> None:
 
 
 def test_the_pace_is_of_this_machine(folder: Path) -> None:
-    pace = Runner().pace(make_spec(folder / "bert", folder / "plain.csv"), n_steps=3)
+    pace = timed(Runner(), make_spec(folder / "bert", folder / "plain.csv"))
     assert 0 < pace.step_seconds < 5
     assert 0 < pace.row_seconds < 5
+    assert 0 < pace.load_seconds < 20
 
 
 def test_a_moment_of_a_token_long_unseen_costs_and_moves_nothing(folder: Path) -> None:

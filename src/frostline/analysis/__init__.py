@@ -30,7 +30,7 @@ from frostline.analysis.curves import build_curve
 from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
-from frostline.analysis.sizes import Equal, SizedCurve, Sizes, build_sizes
+from frostline.analysis.sizes import Equal, Interaction, SizedCurve, Sizes, build_sizes, interactions
 from frostline.analysis.verdicts import Judge
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
@@ -45,6 +45,7 @@ __all__ = [
     "Equal",
     "Established",
     "Finding",
+    "Interaction",
     "Interval",
     "Judge",
     "Mark",
@@ -71,6 +72,7 @@ __all__ = [
     "dev_scores",
     "dev_variance",
     "has_failed",
+    "interactions",
     "is_on_front",
     "outcome_of",
     "probe_points",

@@ -113,7 +113,7 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
 
 def _check_alike(what: str, group: Replicates) -> None:
     """Refuse runs that are not replicates: a mean never mixes specs that differ in more than the seed."""
-    if len({spec.replace(seed=0).key for spec in group.specs}) != 1:
+    if len({spec.with_seed(0).key for spec in group.specs}) != 1:
         raise FrostlineError(f"the runs of {what} differ in more than the seed, or there are none; they have no mean")
     if len({spec.seed for spec in group.specs}) != len(group.specs):
         raise FrostlineError(f"the runs of {what} have a seed twice")
@@ -126,7 +126,10 @@ def _check_alike(what: str, group: Replicates) -> None:
 def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
     """Refuse to compare runs that differ in more than what trains (and, in protocol tuned, the learning rate)."""
     descending = [spec for spec in specs if spec.learning_rate]  # a closed-form fit has no rate
-    alike = [spec.replace(seed=0, strategy="full", is_cached=False, cache_dtype="fp32") for spec in descending or specs]
+    alike = [
+        spec.with_seed(0).replace(strategy="full", is_cached=False, cache_dtype="fp32", fit_seed=None)
+        for spec in descending or specs
+    ]
     if protocol == "tuned":
         alike = [spec.replace(learning_rate=0.0) for spec in alike]
     if len({spec.key for spec in alike}) != 1:

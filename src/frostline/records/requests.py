@@ -58,6 +58,10 @@ class StudyRequest(Record):
     master_seed: int = added_later(0)
     """repeats the whole protocol with other random numbers: rate searches, held-out rows and replicates, not the
     sample of rows"""
+    max_steps: int | None = added_later(None)
+    """train exactly this many steps; None: whole epochs"""
+    subset_of: int | None = added_later(None)
+    """of a curve at one of several training sizes: the largest size; each seed draws its own rows"""
     until_settled: bool = added_later(False)
     """add seeds to open depths while they can settle something; failed runs are replaced for verdicts"""
     max_seeds: int = added_later(20)

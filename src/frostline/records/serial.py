@@ -38,6 +38,11 @@ def not_in_key() -> Any:
     return field(metadata={"in_key": False})
 
 
+def hint(default: Any) -> Any:
+    """A field that older files do not have and that says how to compute a result faster, not what it is."""
+    return field(default=default, metadata={"is_later": True, "in_key": False})
+
+
 def added_later(default: Any) -> Any:
     """A field that older files do not have: it is read as the default, and is not in a key while it has the default."""
     return field(default=default, metadata={"is_later": True})

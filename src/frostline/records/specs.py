@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline.records.keys import RESULTS_VERSION, key_of
-from frostline.records.serial import Record, added_later, key_fields, not_in_key
+from frostline.records.serial import Record, added_later, hint, key_fields, not_in_key
 
 Role = Literal["replicate", "line_search", "tuning"]
 Scale = Literal["ratio", "ratio_above_chance"]
@@ -101,12 +101,22 @@ class RunSpec(Record):
     """where it trains"""
     master_seed: int = added_later(0)
     """enters every seed that is derived from `seed`"""
+    max_steps: int | None = added_later(None)
+    """train exactly this many steps, in as many epochs as they take; None: whole epochs"""
+    subset_seed: int | None = added_later(None)
+    """draws the training rows, `max_train` of them; a smaller subset is part of a larger one. None: a fixed sample"""
+    subset_of: int | None = hint(None)
+    """size of the largest subset with this seed: states are cached for all its rows"""
     fit_seed: int | None = added_later(None)
     """of a closed-form fit: seed of the rows that it holds out to choose layer and strength; None: the run's own"""
     standardised: bool = added_later(False)
     """number labels are standardised for training; predictions are on the labels' own scale"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast on CUDA; the weights stay fp32"""
+
+    def with_seed(self, seed: int) -> RunSpec:
+        """The same run with another seed, and with the training rows that the seed draws, if it draws some."""
+        return self.replace(seed=seed, subset_seed=None if self.subset_seed is None else seed)
 
     @functools.cached_property
     def key(self) -> str:

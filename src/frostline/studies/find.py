@@ -265,7 +265,7 @@ def _specs_of(finding: Finding, resolved: ResolvedRequest) -> list[RunSpec]:
     """The runs that a finding is made of."""
     strategies = depth_axis(resolved).strategies
     return [
-        spec_at(resolved, strategies[point.n_frozen], point.learning_rate).replace(seed=seed)
+        spec_at(resolved, strategies[point.n_frozen], point.learning_rate).with_seed(seed)
         for point in (finding.full, *finding.points)
         if point.n_frozen in strategies
         for seed in point.seeds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.analysis import Equal, SizedCurve, Sizes
+from frostline.analysis import Equal, SizedCurve, Sizes, interactions
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
@@ -30,7 +30,7 @@ class SizesRequest:
     request: StudyRequest
     train_sizes: tuple[int, ...]
     """numbers of training rows, ascending"""
-    equal: Equal = "epochs"
+    equal: Equal = "steps"
 
 
 @final
@@ -62,19 +62,23 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
         n_rows = len(resolver.inputs(whole).data.train)
         if max(sizes) > n_rows:
             raise UsageError(f"train size {max(sizes)}: there are {n_rows} training rows; use at most {n_rows}")
-        steps = {size: math.ceil(size / asked.batch_size) for size in sizes}  # of one pass
-        n_epochs, most = whole.base.epochs, max(steps.values())
-        passes = {
-            s: n_epochs if request.equal == "epochs" else max(1, round(n_epochs * most / steps[s])) for s in sizes
-        }
-        requests = [asked.replace(task=asked.task.replace(max_train=s), epochs=passes[s]) for s in sizes]
+        n_steps = whole.base.epochs * math.ceil(max(sizes) / asked.batch_size)  # of the largest
+        shared = asked.replace(
+            subset_of=max(sizes),
+            max_steps=n_steps if request.equal == "steps" else None,
+            epochs=whole.base.epochs,
+        )
+        requests = [
+            shared.replace(task=asked.task.replace(max_train=size), epochs=_epochs_at(shared, size)) for size in sizes
+        ]
         curves = [self._curve.resolve(one, resolver) for one in requests]
         return ResolvedSizes(curves=tuple(zip(sizes, curves, strict=True)), equal=request.equal)
 
     def describe(self, resolved: ResolvedSizes, resolver: Resolver) -> list[str]:
-        """As for the largest curve, and the epochs of each size."""
-        epochs = [f"{size:,} training rows: {_epochs(curve.base.epochs)}" for size, curve in resolved.curves]
-        return [*self._curve.describe(resolved.curves[-1][1], resolver), *epochs]
+        """As for the largest curve, and how long each size trains."""
+        base = resolved.curves[-1][1].base
+        steps = f"{base.max_steps} steps at every size" if base.max_steps else f"{_epochs(base.epochs)} at every size"
+        return [*self._curve.describe(resolved.curves[-1][1], resolver), steps]
 
     def settings(self, resolved: ResolvedSizes) -> dict[str, object]:
         """A curve's settings, and the sizes; epochs are those of the largest."""
@@ -117,6 +121,7 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
             metric=first.base.task.metric or "",
             equal=resolved.equal,
             train_sizes=tuple(sized),
+            interactions=interactions(sized),
         )
 
     def chapter(self, record: Sizes, source: Source) -> SizesChapter:
@@ -140,6 +145,13 @@ def _part(study: CurveStudy, resolved: ResolvedRequest, results: Results) -> Res
         finished={key: result for key, result in results.finished.items() if key in keys},
         crashed=results.crashed & keys,
     )
+
+
+def _epochs_at(request: StudyRequest, size: int) -> int | None:
+    """The epochs that the steps take at a size, if steps were asked for."""
+    if request.max_steps is None:
+        return request.epochs
+    return math.ceil(request.max_steps / math.ceil(size / request.batch_size))
 
 
 def _epochs(number: int) -> str:

@@ -4,7 +4,7 @@ from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.formats.files import read_columns, read_objects
 from frostline.tasks.formats.memory import write_rows
 from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
-from frostline.tasks.split import hold_out
+from frostline.tasks.split import hold_out, subset_order
 from frostline.tasks.task import GlueFiles, Rows, Task, TaskData
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "read_columns",
     "read_objects",
     "resolve",
+    "subset_order",
     "write_rows",
 ]

@@ -35,6 +35,11 @@ def hold_out(labels: Labels, kind: Kind, seed: int = _SEED) -> tuple[NDArray[np.
     return np.sort(order[n_held:]), np.sort(order[:n_held])
 
 
+def subset_order(labels: Labels, kind: Kind, seed: int) -> NDArray[np.int64]:
+    """The order of the training rows whose beginnings are the subsets of a seed."""
+    return kind.order(labels, np.random.default_rng(derived_seed(seed, "tasks/subset")))
+
+
 def sample(rows: Rows, kind: Kind, purpose: str, n_most: int | None) -> Rows:
     """At most `n_most` of the rows; a larger sample for the same purpose contains the smaller one."""
     if n_most is None or n_most >= len(rows):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from frostline.kinds import Labels
 from frostline.records.keys import derived_seed
+from frostline.records.specs import RunSpec
 from frostline.tasks import Rows
 
 EVALUATION_TOKENS = 1024
@@ -242,3 +244,13 @@ def _mask(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:
     return np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in lists])
+
+
+def n_steps(spec: RunSpec, n_rows: int) -> int:
+    """Steps of a whole run on so many rows."""
+    return spec.max_steps or spec.epochs * math.ceil(n_rows / spec.batch_size)
+
+
+def n_epochs(spec: RunSpec, n_rows: int) -> int:
+    """Epochs of a whole run; the last one may be cut short by `max_steps`."""
+    return math.ceil(n_steps(spec, n_rows) / math.ceil(n_rows / spec.batch_size))

@@ -28,7 +28,7 @@ from frostline.errors import FrostlineError
 from frostline.kinds import Kind, Labels, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
-from frostline.training.batches import Batch, training_batches
+from frostline.training.batches import Batch, n_steps, training_batches
 from frostline.training.forward import DivergedError, Forward, predict
 from frostline.training.prefix import Split
 
@@ -145,7 +145,7 @@ def train(
         began = time.perf_counter() - spent
         stack.train(frozen_dropout=spec.frozen_dropout)
         for batch in itertools.islice(descent.batches(epoch), len(losses), None):
-            if descent.n_done == until:
+            if descent.n_done == until or descent.is_over:
                 break
             losses.append((descent.step(batch), len(batch.positions)))
         if descent.n_done == until:  # before the epoch is scored, if this was its last step
@@ -198,7 +198,7 @@ class Descent:
     def __init__(self, training: Training) -> None:
         spec = training.spec
         self._training = training
-        self._n_steps = spec.epochs * math.ceil(len(training.train) / spec.batch_size)
+        self._n_steps = n_steps(spec, len(training.train))
         self.n_done = 0
         """steps so far"""
         self.epochs: list[EpochRecord] = []
@@ -219,6 +219,11 @@ class Descent:
     def _all_parameters(self) -> list[torch.nn.Parameter]:
         """All parameters that trained in this phase or an earlier one, in the optimizer's order."""
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done."""
+        return self.n_done == self._n_steps
 
     @property
     def rate(self) -> float:

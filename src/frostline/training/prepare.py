@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -125,16 +126,29 @@ class Preparer:
             nearby: strategies that will run too; their prefix states are computed in the same pass if there is room.
         """
         tokenizer = load_tokenizer(spec.model)
-        if spec.task not in self._data:
-            self._data[spec.task] = tasks.load(spec.task)
-        data = self._data[spec.task]
+        task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)
+        if task not in self._data:
+            self._data[task] = tasks.load(task)
+        data = self._data[task]
         if data.fingerprint != spec.data_fingerprint:
             raise DataError("the data files changed since this run was planned; start again in a new --out folder")
         self._check_model(spec)
-        train = Split(self._tokens(spec, data.train, "train", tokenizer), source="train")
+        train = self._train_split(spec, data, tokenizer)
         dev = Split(self._tokens(spec, data.dev, "dev", tokenizer), source="dev")
         prepared = self._with_states(spec, Prepared(data, tokenizer, train, dev), nearby)
         return _held_out(spec, prepared) if spec.role == "tuning" else prepared
+
+    def _train_split(self, spec: RunSpec, data: TaskData, tokenizer: PreTrainedTokenizerBase) -> Split:
+        """The training rows: all of them, or the subset that the seed draws, within the largest one."""
+        if spec.subset_seed is None:
+            return Split(self._tokens(spec, data.train, "train", tokenizer), source="train")
+        seed = derived_seed(spec.master_seed, f"subset {spec.subset_seed}")
+        order = tasks.subset_order(data.train.labels, data.kind, seed)
+        n_rows = spec.task.max_train or len(order)
+        largest = np.sort(order[: spec.subset_of or n_rows])
+        name = f"train, {len(largest)} of seed {spec.subset_seed}, {spec.master_seed}"
+        encoded = self._tokens(spec, data.train.take(largest), name, tokenizer)
+        return Split(encoded, rows=np.searchsorted(largest, np.sort(order[:n_rows])), source="train")
 
     def _check_model(self, spec: RunSpec) -> None:
         if (spec.model, spec.model_fingerprint) not in self._checked:
@@ -143,7 +157,8 @@ class Preparer:
             self._checked.add((spec.model, spec.model_fingerprint))
 
     def _tokens(self, spec: RunSpec, rows: Rows, name: str, tokenizer: PreTrainedTokenizerBase) -> Encoded:
-        key = (spec.model_fingerprint, spec.task, name, spec.max_length, spec.pair_joiner)
+        task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)
+        key = (spec.model_fingerprint, task, name, spec.max_length, spec.pair_joiner)
         if key not in self._encoded:
             self._encoded[key] = encode(rows, tokenizer, max_length=spec.max_length, pair_joiner=spec.pair_joiner)
         return self._encoded[key]
@@ -219,7 +234,7 @@ def _held_out(spec: RunSpec, prepared: Prepared) -> Prepared:
     """Some of the training rows take the place of dev and do not train."""
     train = prepared.train
     seed = seed_for(spec, "rows") if spec.seed or spec.master_seed else 0  # release 0.1 had one seed, and these rows
-    kept, held = tasks.hold_out(train.encoded.labels, prepared.data.kind, seed)
+    kept, held = (train.positions[rows] for rows in tasks.hold_out(train.labels, prepared.data.kind, seed))
     return dataclasses.replace(
         prepared, train=dataclasses.replace(train, rows=kept), dev=dataclasses.replace(train, rows=held)
     )

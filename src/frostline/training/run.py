@@ -7,9 +7,7 @@ the loop, or fit in closed form → score → result. A run may stop at a pause 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,9 +26,10 @@ from frostline.records.plans import Phase, Plan
 from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions, RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
+from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import from_bytes, paused_run
 from frostline.training.fit import LinearFit
-from frostline.training.forward import DivergedError, Forward, predict
+from frostline.training.forward import DivergedError, Forward
 from frostline.training.loop import (
     Checkpoint,
     Descent,
@@ -48,18 +47,6 @@ from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for,
 TRAIN_SAMPLE = 1000
 """Rows of the fixed sample for the training score."""
 OnEpoch = Callable[[EpochRecord], None]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The speed of a run."""
-
-    step_seconds: float
-    """one training step"""
-    row_seconds: float
-    """evaluating one row"""
-    load_seconds: float = 0.0
-    """loading the model"""
 
 
 @dataclass
@@ -131,21 +118,6 @@ class Runner:
             run = _begun(spec, self.preparer.prepare(spec), lambda _: None)
         return run.stack, run.plan
 
-    def pace(self, spec: RunSpec, n_steps: int) -> Pace:
-        """The speed of a spec on this machine, measured on a few steps; nothing is stored."""
-        if strategies.parse(spec.strategy).is_closed_form:  # no steps: time a whole fit, per row
-            result = self.run(spec)
-            return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
-        with self.descending(spec):  # once without timing: the library sets itself up
-            began = time.perf_counter()
-        with self.descending(spec) as (training, descent):
-            loading = time.perf_counter() - began
-            batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), n_steps + 1)
-            seconds = [_seconds(functools.partial(descent.step, batch)) for batch in batches]
-            evaluating = _seconds(lambda: predict(training.forward, training.dev))
-        # The first step includes one-time setup in the library.
-        return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev), loading)
-
     @contextlib.contextmanager
     def descending(self, spec: RunSpec) -> Iterator[tuple[Training, Descent]]:
         """A run that is ready for its first step: prefix states computed, model loaded. Its model is not kept."""
@@ -173,7 +145,12 @@ class _Run:
     @property
     def training(self) -> Training:
         """What the last epoch trains."""
-        return self.training_in(self.plan.phase_at(self.spec.epochs, self.spec.epochs))
+        return self.training_in(self.plan.phase_at(self.n_epochs, self.n_epochs))
+
+    @property
+    def n_epochs(self) -> int:
+        """Of the whole run."""
+        return n_epochs(self.spec, len(self.prepared.train))
 
     def training_in(self, phase: Phase) -> Training:
         """What a phase trains, on which rows."""
@@ -200,8 +177,8 @@ class _Run:
         """
         descent: Descent | None = None
         outputs: NDArray[np.float32] | None = None
-        numbers = range(1, self.spec.epochs + 1)
-        for phase, group in itertools.groupby(numbers, lambda epoch: self.plan.phase_at(epoch, self.spec.epochs)):
+        numbers = range(1, self.n_epochs + 1)
+        for phase, group in itertools.groupby(numbers, lambda epoch: self.plan.phase_at(epoch, self.n_epochs)):
             training, last_epoch = self.training_in(phase), max(group)
             try:
                 with _verified(self.stack, phase), _spared(training):
@@ -281,12 +258,6 @@ def _begun(spec: RunSpec, prepared: Prepared, on_epoch: OnEpoch) -> _Run:
     return _Run(spec, prepared, stack, plan, on_epoch)
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 @contextlib.contextmanager
 def _verified(stack: Stack, phase: Phase) -> Iterator[None]:
     """Lets the parameters of a phase train, and checks afterwards that no other parameter moved."""
@@ -315,7 +286,7 @@ def _cost(run: _Run, seconds: float, peak_bytes: int | None) -> Cost:
         prefix_seconds=run.prepared.prefix_seconds,
         peak_bytes=peak_bytes,
         cache_bytes=run.prepared.cache_bytes,
-        trained_parameters=run.stack.count(run.plan.trained(run.spec.epochs)),
+        trained_parameters=run.stack.count(run.plan.trained(run.n_epochs)),
         total_parameters=run.stack.count(run.stack.all_parameters),
     )
 

@@ -114,7 +114,7 @@ class DepthSearch:
         any_rate = self.search.resolved.request.learning_rates[0]
         wanted = [spec for depth in dict.fromkeys(depth for depth, _ in self.asked) for spec in self._searching(depth)]
         groups = self.programme.replicates(dict.fromkeys(self.programme.strategies, any_rate) | self.rates)
-        return list(dict.fromkeys([*wanted, *(groups[depth][0].replace(seed=seed) for depth, seed in self.asked)]))
+        return list(dict.fromkeys([*wanted, *(groups[depth][0].with_seed(seed) for depth, seed in self.asked)]))
 
     @property
     def likely_runs(self) -> list[RunSpec]:
@@ -170,7 +170,7 @@ class DepthSearch:
     def _spec(self, run: Run) -> RunSpec | None:
         """The run of a depth and a seed; None while its rate is not known."""
         depth, seed = run
-        return self._first_specs[depth].replace(seed=seed) if depth in self._first_specs else None
+        return self._first_specs[depth].with_seed(seed) if depth in self._first_specs else None
 
     @functools.cached_property
     def _first_specs(self) -> dict[Depth, RunSpec]:

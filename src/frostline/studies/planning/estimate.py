@@ -5,9 +5,12 @@ Only a few kinds of run are timed: a depth between two timed ones lies on the li
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -20,7 +23,9 @@ from frostline.report import numbers
 from frostline.strategies import Freeze, parse
 from frostline.studies.planning.protocols import depth_programme
 from frostline.studies.study import Results
-from frostline.training.run import Pace, Runner
+from frostline.training.batches import n_epochs, n_steps
+from frostline.training.forward import predict
+from frostline.training.run import Runner
 
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Inputs, Resolver
@@ -29,6 +34,19 @@ _TIMED_STEPS = 5
 _TIMED_ROWS = 96
 _BYTES_PER_RUN_FILE = 6_000
 _BYTES_PER_DEV_ROW = 40
+
+
+@final
+@dataclass(frozen=True)
+class Pace:
+    """The speed of a run."""
+
+    step_seconds: float
+    """one training step"""
+    row_seconds: float
+    """evaluating one row"""
+    load_seconds: float = 0.0
+    """loading the model"""
 
 
 @final
@@ -156,7 +174,29 @@ def _pace(runner: Runner, spec: RunSpec) -> Pace:
     """How fast a run goes on a few rows."""
     task = spec.task
     few = task.replace(max_train=_at_most(task.max_train), max_dev=_at_most(task.max_dev))
-    return runner.pace(spec.replace(task=few), _TIMED_STEPS)
+    return timed(runner, spec.replace(task=few))
+
+
+def timed(runner: Runner, spec: RunSpec) -> Pace:
+    """The speed of a spec on this machine, measured on a few steps; nothing is stored."""
+    if parse(spec.strategy).is_closed_form:  # no steps: time a whole fit, per row
+        result = runner.run(spec)
+        return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
+    with runner.descending(spec):  # once without timing: the library sets itself up
+        began = time.perf_counter()
+    with runner.descending(spec) as (training, descent):
+        loading = time.perf_counter() - began
+        batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), _TIMED_STEPS + 1)
+        seconds = [_spent(functools.partial(descent.step, batch)) for batch in batches]
+        evaluating = _spent(lambda: predict(training.forward, training.dev))
+    # The first step includes one-time setup in the library.
+    return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev), loading)
+
+
+def _spent(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def _at_most(given: int | None) -> int:
@@ -167,6 +207,5 @@ def _run_seconds(spec: RunSpec, pace: Pace, inputs: Inputs) -> float:
     n_train, n_dev = spec.task.max_train or len(inputs.train), len(inputs.dev)
     if parse(spec.strategy).is_closed_form:  # one fit to all rows
         return (n_train + n_dev) * pace.row_seconds
-    n_steps = spec.epochs * math.ceil(n_train / spec.batch_size)
-    n_evaluated = spec.epochs * n_dev + min(n_train, 1000)
-    return pace.load_seconds + n_steps * pace.step_seconds + n_evaluated * pace.row_seconds
+    n_evaluated = n_epochs(spec, n_train) * n_dev + min(n_train, 1000)
+    return pace.load_seconds + n_steps(spec, n_train) * pace.step_seconds + n_evaluated * pace.row_seconds

@@ -100,7 +100,7 @@ class Programme(Generic[Name]):
             name: spec_at(self.resolved, one, rates[name]) for name, one in self.strategies.items() if name in rates
         }
         seeds = self.resolved.request.seeds
-        return {name: [spec.replace(seed=seed) for seed in seeds] for name, spec in specs.items()}
+        return {name: [spec.with_seed(seed) for seed in seeds] for name, spec in specs.items()}
 
     def next_runs(self, results: Results) -> list[Wanted]:
         """The searches, and the replicates of each strategy whose rate is known."""
@@ -134,7 +134,7 @@ def line_search_specs(resolved: ResolvedRequest) -> list[RunSpec]:
     rates = resolved.request.learning_rates
     if len(rates) == 1:
         return []
-    return [resolved.base.replace(learning_rate=rate, role="line_search", seed=0) for rate in sorted(rates)]
+    return [resolved.base.replace(learning_rate=rate, role="line_search").with_seed(0) for rate in sorted(rates)]
 
 
 def finished_line_searches(store: Store, resolved: ResolvedRequest) -> list[list[RunSpec]]:

@@ -140,8 +140,11 @@ class Race(RateSearch):
 
     def _specs(self, rates: Sequence[float], share: float) -> tuple[RunSpec, ...]:
         epochs = max(1, round(share * self.spec.epochs))
-        run = self.spec.replace(role="tuning", epochs=epochs)
-        return tuple(run.replace(learning_rate=rate, seed=seed) for rate in rates for seed in RACE_SEEDS)
+        steps = self.spec.max_steps
+        run = self.spec.replace(
+            role="tuning", epochs=epochs, max_steps=None if steps is None else math.ceil(share * steps)
+        )
+        return tuple(run.replace(learning_rate=rate).with_seed(seed) for rate in rates for seed in RACE_SEEDS)
 
 
 def best_rate(searched: Sequence[RunResult]) -> float:

@@ -121,7 +121,7 @@ class Settling:
 
     def _spec(self, run: Run) -> RunSpec:
         depth, seed = run
-        return self._first[depth].replace(seed=seed)
+        return self._first[depth].with_seed(seed)
 
     @functools.cached_property
     def _first(self) -> dict[Depth, RunSpec]:

@@ -246,6 +246,9 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         threads=request.threads,
         device=device,
         master_seed=request.master_seed,
+        max_steps=request.max_steps,
+        subset_seed=None if request.subset_of is None else request.seeds[0],
+        subset_of=request.subset_of,
         standardised=request.protocol == "tuned" and kind_of(task).class_names is None,
         precision=_precision(request, device),
     )

@@ -137,7 +137,7 @@ class TrainSizeSettings(TypedDict, total=False):
     ]
     equal: Annotated[
         Literal["epochs", "steps"],
-        Flag(help="with --train-sizes: what stays the same at every size", default="epochs"),
+        Flag(help="with --train-sizes: what stays the same at every size", default="steps"),
     ]
 
 
