@@ -23,7 +23,7 @@ from bench.worlds import KEEP, WORLDS, Drawn, Simulator, World, scores_of
 from frostline import stats
 from frostline.records.depth import FULL, Depth
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Outcome, Question
+from frostline.stats.search_question import Decision, Outcome, Outcomes, Question
 from frostline.studies.planning.axis import layer_forwards
 from frostline.studies.planning.protocols import TUNED_RATES
 from frostline.studies.planning.race import RACE_SEEDS, RUNGS
@@ -100,7 +100,7 @@ def _searched(simulator: Simulator, rng: np.random.Generator) -> tuple[float, ..
     return _judged(question, outcomes, step, drawn)
 
 
-def _judged(question: Question, outcomes: search_rules.Outcomes, end: Decision, drawn: Drawn) -> tuple[float, ...]:
+def _judged(question: Question, outcomes: Outcomes, end: Decision, drawn: Drawn) -> tuple[float, ...]:
     """Wrong, decided, exact, plausible, size of the set, cost, loss."""
     bar = stats.bar_of(KEEP, drawn.truth[FULL])
     true = stats.operating_depth({depth: drawn.truth[depth] for depth in question.depths}, bar)

@@ -104,7 +104,6 @@ def make_curve(
     scale: Scale = "ratio",
     chance: float = 0.5,
     line_search: Sequence[TriedRate] = (),
-    extra_warnings: Sequence[str] = (),
 ) -> Curve:
     """The curve of made-up scores by depth; None is a run that crashed."""
     return build_curve(
@@ -114,5 +113,4 @@ def make_curve(
         line_search=line_search,
         cost=COST,
         runs=COUNTS,
-        extra_warnings=extra_warnings,
     )

@@ -10,7 +10,7 @@ from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import RunResult
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Outcome, Run
+from frostline.stats.search_question import Decision, Outcome, Run
 from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch
 from frostline.studies.study import Results
 from synthetic import N_LAYERS, TASK, make_result, make_spec

@@ -178,24 +178,22 @@ def test_a_scale_without_meaning_is_null(full: list[float], chance: float, null_
             assert (found.n_frozen, found.trained_layers, found.distribution) == (FULL, None, ())
         else:
             assert found.trained_layers is not None
-            assert found.distribution != ()
 
 
-def test_the_distribution_is_over_seeds_that_finished_everywhere() -> None:
-    complete = make_curve(WHOLE[:3], {2: [0.9, 0.5, 0.5]}, keep=(0.9,))
-    with_holes = make_curve([*WHOLE[:3], 0.1], {2: [0.9, 0.5, 0.5, None]}, keep=(0.9,))
-    assert len(complete.operating_point(0.9).distribution) == 2
-    assert with_holes.operating_point(0.9).distribution == complete.operating_point(0.9).distribution
+def test_two_runs_that_did_not_fail_are_too_few_for_probabilities() -> None:
+    enough = make_curve(WHOLE[:3], {2: [0.9, 0.7, 0.7]}).operating_point(0.9)
+    assert sum(one.share for one in enough.distribution) == pytest.approx(1.0)
+    assert make_curve(WHOLE[:3], {2: [0.9, 0.7, 0.5]}).operating_point(0.9).distribution == ()
 
 
-def test_the_distribution_is_on_its_own_scale() -> None:
+def test_probabilities_are_on_their_own_scale() -> None:
     curve = make_curve([0.8] * 3, {2: [0.76, 0.77, 0.78]})
     shares = {
         found.scale: {share.n_frozen: share.share for share in found.distribution} for found in curve.operating_points
     }
-    assert shares["ratio"] == {2: 1.0}
-    # The bar is 0.77: 17 of the 27 resamples have as many of the third seed as of the first, or more.
-    assert shares["ratio_above_chance"] == pytest.approx({FULL: 10 / 27, 2: 17 / 27})
+    assert shares["ratio"][2] > 0.95
+    # The bar is 0.77.
+    assert shares["ratio_above_chance"][2] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_ratio_whose_pairs_are_not_above_zero_has_no_interval() -> None:

@@ -22,7 +22,10 @@ def test_a_clean_curve_says_only_that_intervals_are_pointwise() -> None:
 
 def test_without_intervals_their_absence_is_said_instead() -> None:
     curve = make_curve(GOOD[:2], {2: [0.79, 0.8]})
-    assert curve.warnings == ("fewer than 3 seeds, so there are no intervals: full model, 2 frozen layers",)
+    assert curve.warnings == (
+        "fewer than 3 seeds, so there are no intervals: full model, 2 frozen layers",
+        "fewer than 3 runs to judge by, so depths have no probabilities",
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,10 +109,10 @@ def test_a_full_model_that_crashed_is_said_once_with_what_it_costs() -> None:
     assert _lines(curve, "not above") == []
 
 
-def test_seeds_that_never_meet_leave_no_distribution() -> None:
+def test_too_few_runs_leave_no_probabilities() -> None:
     curve = make_curve([0.8, None], {2: [None, 0.7]})
     assert curve.operating_point(0.9).distribution == ()
-    assert len(_lines(curve, "no seed finished at every depth")) == 1
+    assert len(_lines(curve, "depths have no probabilities")) == 1
 
 
 def test_a_constant_answer_that_keeps_the_share_is_a_warning() -> None:
@@ -144,7 +147,7 @@ def test_a_rate_selected_apart_from_dev_is_not_said_to_be_optimistic() -> None:
     assert _lines(curve, "selected") == []
 
 
-def test_notices_of_runs_come_once_and_extra_warnings_last() -> None:
+def test_warnings_of_runs_come_once() -> None:
     results = [make_result(FULL, seed, 0.8, warnings=("3 rows are empty",)) for seed in range(3)]
     curve = build_curve(
         request=StudyRequest(model="toy-model", task=TASK),
@@ -153,6 +156,5 @@ def test_notices_of_runs_come_once_and_extra_warnings_last() -> None:
         line_search=(),
         cost=COST,
         runs=COUNTS,
-        extra_warnings=["the cache did not fit", "3 rows are empty"],
     )
-    assert curve.warnings == (POINTWISE, "3 rows are empty", "the cache did not fit")
+    assert curve.warnings == ("3 rows are empty",)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frostline.records.depth import FULL, Depth, with_full
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Outcome, Question, Run
+from frostline.stats.search_question import Decision, Outcome, Question, Run
 
 DEPTHS = (3, 4, 5, 6)
 COSTS = {FULL: 1.0, 3: 0.5, 4: 1 / 3, 5: 1 / 6, 6: 0.01}
@@ -161,6 +161,22 @@ def test_a_budget_ends_the_search_with_the_best_estimate() -> None:
 def test_choosing_a_rate_costs_once_for_each_depth() -> None:
     question = ask(rate_costs={FULL: 5.0, 3: 2.0, 4: 1.0, 5: 0.5, 6: 0.1})
     assert question.cost([(4, 0), (4, 1), (5, 0)]) == pytest.approx(2 / 3 + 1 / 6 + 1.0 + 0.5)
+    assert question.cost([(4, 0)], [(4, 1), (5, 0)]) == pytest.approx(2 / 3 + 1 / 6 + 1.0 + 0.5)
+
+
+def test_a_race_that_was_longer_than_foreseen_does_not_undo_a_step() -> None:
+    foreseen = dict.fromkeys(COSTS, 1.0)
+    first = ask(rate_costs=foreseen, budget=8.0)
+    opening = search_rules.next_step(first, {})
+    assert isinstance(opening, list)
+    longer = ask(rate_costs=foreseen, rate_spent=dict.fromkeys(COSTS, 50.0), budget=8.0)
+    assert search_rules.next_step(longer, {}) == opening, "it was decided before the race"
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {}
+    for depth, seed in opening:
+        outcomes.setdefault(depth, {})[seed] = outcome(STEEP[depth])
+    after = search_rules.next_step(longer, outcomes)
+    assert isinstance(after, Decision)
+    assert "budget" in after.because, "what it cost counts for the next step"
 
 
 def test_a_full_model_without_quality_ends_it() -> None:

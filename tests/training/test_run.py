@@ -27,7 +27,7 @@ from frostline.records.specs import RunSpec
 from frostline.studies.planning.estimate import timed
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
 from frostline.training import forward as forward_module
-from frostline.training import run as run_module
+from frostline.training import loop as loop_module
 from frostline.training.run import TRAIN_SAMPLE, Runner
 from losses import losses_of
 from tiny import BASIC, TEETH
@@ -191,12 +191,13 @@ def test_the_training_score_is_of_a_fixed_sample(folder: Path, tmp_path: Path, m
         asked.append(split.positions)
         return forward_module.predict(forward, split)
 
-    monkeypatch.setattr(run_module, "predict", predict)
+    monkeypatch.setattr(loop_module, "predict", predict)
     runner, spec = Runner(), make_spec(folder / "bert", task, epochs=1, batch_size=256, strategy="freeze:2")
     for change in ({}, {"seed": 3}, {"strategy": "full"}):
         result = runner.run(spec.replace(**change))
     assert result.n_train == 1080
     assert TRAIN_SAMPLE == 1000
+    asked = [positions for positions in asked if len(positions) == TRAIN_SAMPLE]
     assert [len(np.unique(positions)) for positions in asked] == [1000] * 3
     assert all(np.array_equal(positions, asked[0]) for positions in asked)
     assert asked[0].max() >= 1000, "a sample, not the first rows"

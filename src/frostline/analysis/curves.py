@@ -50,7 +50,6 @@ def build_curve(
     line_search: Sequence[TriedRate],
     cost: CurveCost,
     runs: RunCounts,
-    extra_warnings: Sequence[str] = (),
     judge: Judge | None = None,
 ) -> Curve:
     """The curve of finished runs; a FrostlineError if runs do not belong together or none finished.
@@ -88,7 +87,7 @@ def build_curve(
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
     from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
     dev = _dev_margin(full.finished())
-    return curve.replace(warnings=curve_warnings(curve, missing, [*from_runs, *extra_warnings], dev))
+    return curve.replace(warnings=curve_warnings(curve, missing, from_runs, dev))
 
 
 def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:

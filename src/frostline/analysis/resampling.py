@@ -17,7 +17,7 @@ from frostline.kinds import Kind, kind_of
 from frostline.records.results import RunResult
 from frostline.records.serial import StoredArray
 from frostline.records.specs import TaskSpec
-from frostline.stats.search_rules import Outcome
+from frostline.stats.search_question import Outcome
 
 RESAMPLING_SEED = 1911_03090
 """Seed of every resampling, so that the same runs give the same record."""

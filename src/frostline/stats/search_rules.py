@@ -15,7 +15,6 @@ does not know runs, stores or models.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,114 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.records.depth import FULL, Depth, depth_words, with_full
-from frostline.stats.basics import ROUNDING, Floats, is_above, mean
+from frostline.stats.basics import ROUNDING, is_above, mean
 from frostline.stats.crossed import CrossedPair, Scored, not_paired
 from frostline.stats.operating_points import bar_of, operating_depth
+from frostline.stats.search_question import FIRST_SEEDS, Decision, Outcome, Outcomes, Question, Run
 from frostline.stats.verdicts import Verdict, established_depth, gap_of, plausible_depths, verdict
 
-Run = tuple[Depth, int]
-"""depth and seed"""
-
-FIRST_SEEDS = 3
-"""A depth is looked at first with this many seeds,"""
-FULL_SEEDS = 4
-"""and the full model never has fewer than this many."""
-GROWTH = 1.6
-"""Each later look has this many times the seeds of the one before."""
 MAY_MOVE = 0.3
 """When a depth is given up, the remaining seeds may move its mean further than assumed in this share of cases."""
 FIRST_SHARE = 0.25
 """The deepest cuts start together while one run of each costs at most this share of a full run in total."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run, as far as the rules look at it."""
-
-    score: float
-    resampled: Floats
-    """(resamples,): its scores on resampled dev rows, the same resamples for all runs"""
-    has_failed: bool = False
-    """it learned nothing"""
-
-
-Outcomes = Mapping[Depth, Mapping[int, Outcome | None]]
-"""by depth and seed; None if the run crashed"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What a search looks for, and its budget."""
-
-    keep: float
-    """share of the full score"""
-    base: float = 0.0
-    """the score that counts as nothing: 0, or chance"""
-    confidence: float = 0.95
-    """how sure an answer must be"""
-    seeds: tuple[int, ...]
-    """seeds in the order of use"""
-    first_look: int = FIRST_SEEDS
-    """seeds of a depth at its first look"""
-    full_seeds: int = FULL_SEEDS
-    """seeds that the full model has at least"""
-    n_spare: int | None = None
-    """how many failed runs may be replaced; None: as many as there are seeds"""
-    depths: tuple[int, ...]
-    """candidate depths, ascending"""
-    n_rows: int
-    """dev rows"""
-    costs: Mapping[Depth, float]
-    """cost of one run by depth, in full runs"""
-    rate_costs: Mapping[Depth, float]
-    """cost of choosing the rate of a depth, in full runs; 0 where it is given, or chosen for another depth"""
-    budget: float
-    """most that all runs together may cost, in full runs"""
-
-    @functools.cached_property
-    def looks(self) -> tuple[int, ...]:
-        """How many seeds a depth has at each look.
-
-        >>> Question(keep=0.9, seeds=tuple(range(10)), depths=(), n_rows=2, costs={}, rate_costs={}, budget=1).looks
-        (3, 5, 8, 10)
-        """
-        found = [self.first_look]
-        while found[-1] < len(self.seeds):
-            found.append(min(len(self.seeds), round(GROWTH * found[-1])))
-        return tuple(found)
-
-    @property
-    def spare_seeds(self) -> tuple[int, ...]:
-        """The next unused seed numbers, which replace failed runs."""
-        first = max(self.seeds) + 1
-        return tuple(range(first, first + (len(self.seeds) if self.n_spare is None else self.n_spare)))
-
-    @property
-    def error_kept(self) -> float:
-        """The error allowed for calling one depth kept at one look."""
-        return self.error_short / max(1, len(self.depths))
-
-    @property
-    def error_short(self) -> float:
-        """The error allowed for calling one depth short at one look."""
-        return (1 - self.confidence) / 2 / len(self.looks)
-
-    def cost(self, runs: Sequence[Run]) -> float:
-        """The cost of these runs and of choosing the rates of their depths, in full runs."""
-        depths = dict.fromkeys(depth for depth, _ in runs)
-        return math.fsum([*(self.costs[depth] for depth, _ in runs), *(self.rate_costs[depth] for depth in depths)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The end of a search."""
-
-    n_frozen: Depth
-    """most layers that can be frozen; FULL: no depth keeps the share"""
-    is_decided: bool
-    """the evidence reaches the confidence that was asked for; if not, `n_frozen` is the best estimate"""
-    because: str
-    """why the search ended"""
 
 
 @dataclass(frozen=True)
@@ -164,7 +65,7 @@ def next_step(question: Question, outcomes: Outcomes) -> Decision | list[Run]:
     runs = _wanted(question, outcomes)
     if not runs:
         return _settled(question, outcomes)
-    if question.cost([*_done(outcomes), *runs]) > question.budget + ROUNDING:
+    if question.cost(_done(outcomes), runs) > question.budget + ROUNDING:
         return Decision(n_frozen=_estimate(question, outcomes), is_decided=False, because=_why_stopped(question, runs))
     return runs
 

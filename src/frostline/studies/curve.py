@@ -76,20 +76,21 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
         runs, settling = depth_programme(resolved), _settling(resolved, results)
         ended = runs.ended(results) if settling is None else settling.ended()
         groups = replicates_of(ended, results)
-        return build_curve(
+        curve = build_curve(
             request=resolved.request,
             full=groups[FULL],
             depths={depth: group for depth, group in groups.items() if depth is not FULL},
             line_search=runs.searches[FULL].tried(results) if FULL in runs.searches else [],
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),
-            extra_warnings=list(gains_of_own_rates(store, resolved, runs.ended(results))),
             judge=None if settling is None else settling.judge,
         )
+        return curve.replace(warnings=(*curve.warnings, *gains_of_own_rates(store, resolved, runs.ended(results))))
 
     def chapter(self, record: Curve, source: Source) -> CurveChapter:
         """The curve, its runs, and linear fits to each layer where the store has them."""
-        probes = stored_probes(source.store, source.results[0].spec, record.full.seeds)
+        run = next(result.spec for result in source.results if result.spec.role == "replicate")
+        probes = stored_probes(source.store, run, record.full.seeds)
         return CurveChapter(curve=record, probes=probes, **source.shown)
 
     def is_showable(self, resolved: ResolvedRequest, results: Results) -> bool:

@@ -25,11 +25,10 @@ from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision
+from frostline.stats.search_question import FULL_SEEDS, Decision
 from frostline.storage.runs import Store
 from frostline.studies.planning.axis import depth_axis, spec_at
 from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch, runs_of_curve
-from frostline.studies.planning.estimate import full_run_seconds
 from frostline.studies.planning.protocols import rate_messages
 from frostline.studies.requests.config_file import depth_settings, resolved_config
 from frostline.studies.requests.values import Budget
@@ -62,10 +61,10 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         faults = []
         if len(asked.keep) != 1:
             faults.append(f"find looks for one share; keep is {', '.join(f'{k:g}' for k in asked.keep)}: give one")
-        if len(asked.seeds) < search_rules.FULL_SEEDS:
+        if len(asked.seeds) < FULL_SEEDS:
             faults.append(
-                f"find decides nothing with fewer than {search_rules.FULL_SEEDS} seeds of the full model; there "
-                f"{'is' if len(asked.seeds) == 1 else 'are'} {len(asked.seeds)}: use --seeds {search_rules.FULL_SEEDS} "
+                f"find decides nothing with fewer than {FULL_SEEDS} seeds of the full model; there "
+                f"{'is' if len(asked.seeds) == 1 else 'are'} {len(asked.seeds)}: use --seeds {FULL_SEEDS} "
                 "or more"
             )
         if budget is not None and not 0 < budget.amount < math.inf:
@@ -180,6 +179,8 @@ def _in_full_runs(request: FindRequest, resolved: ResolvedRequest, resolver: Res
     """A given budget in full-run equivalents; wall time is converted from a few timed steps."""
     if request.budget is None or not request.budget.unit:
         return None if request.budget is None else request.budget.amount
+    from frostline.studies.planning.estimate import full_run_seconds  # reports, which know searches, have no torch
+
     one = full_run_seconds(resolver, resolved)
     return round(request.budget.seconds * request.n_workers / one, 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -61,7 +62,8 @@ class ProbesStudy(Study[StudyRequest, ResolvedRequest, Probes]):
     def next_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[Wanted]:  # noqa: ARG002
         """One fit for each seed, which draws the held-out rows."""
         specs = probe_specs(resolved.base, resolved.request.seeds, is_cached=resolved.is_cached)
-        return [Wanted(spec) for spec in specs]
+        fit_seed = 0 if resolved.has_races else None
+        return [Wanted(spec.replace(fit_seed=fit_seed)) for spec in specs]
 
     def build(self, resolved: ResolvedRequest, results: Results, totals: Totals, store: Store) -> Probes:  # noqa: ARG002
         """The score at every layer."""
@@ -84,14 +86,13 @@ def probe_specs(spec: RunSpec, seeds: Sequence[int], *, is_cached: bool) -> list
     assert spec.task.kind is not None, "the task of a run is resolved"
     strategy = Features().resolved(0, spec.task.kind)
     changes = {"strategy": strategy.name, "learning_rate": 0.0, "role": "replicate", "cache_dtype": "fp32"}
-    return [spec.replace(seed=seed, is_cached=is_cached, **changes) for seed in seeds]
+    return [spec.with_seed(seed).replace(is_cached=is_cached, fit_seed=0, **changes) for seed in seeds]
 
 
 def stored_probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[ProbePoint, ...]:
     """What a store has of the fits beside a run, whether their states were cached or not."""
-    found: list[list[RunResult]] = [
-        [result for one in probe_specs(spec, seeds, is_cached=is_cached) if (result := store.get(one.key)) is not None]
-        for is_cached in (True, False)
-    ]
-    cached, computed = found
-    return probe_points(cached if len(cached) >= len(computed) else computed)
+    found: list[list[RunResult]] = []
+    for is_cached, fit_seed in itertools.product((True, False), (0, None)):  # release 0.1 had no fit_seed
+        specs = [one.replace(fit_seed=fit_seed) for one in probe_specs(spec, seeds, is_cached=is_cached)]
+        found.append([result for one in specs if (result := store.get(one.key)) is not None])
+    return probe_points(max(found, key=lambda results: len(results)))

@@ -16,7 +16,7 @@ from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Decision, Outcome, Question, Run
+from frostline.stats.search_question import Decision, Outcome, Question, Run
 from frostline.studies.planning.axis import depth_axis, full_run_equivalents
 from frostline.studies.planning.protocols import Programme, depth_programme
 from frostline.studies.study import Results
@@ -90,7 +90,12 @@ class DepthSearch:
             depths=tuple(place.value for place in axis.values),
             n_rows=search.n_rows,
             costs=axis.costs,
-            rate_costs={depth: _cost(resolved, self._searching(depth)) for depth in self.programme.strategies},
+            rate_costs={
+                depth: _cost(resolved, self._searching(depth, Results())) for depth in self.programme.strategies
+            },
+            rate_spent={
+                depth: _cost(resolved, self._searching(depth, self.results)) for depth in self.programme.strategies
+            },
             budget=search.budget,
         )
 
@@ -112,7 +117,11 @@ class DepthSearch:
     def runs_ahead(self) -> list[RunSpec]:
         """The runs so far, with what can be foreseen of the search for rates; any rate stands for an unknown one."""
         any_rate = self.search.resolved.request.learning_rates[0]
-        wanted = [spec for depth in dict.fromkeys(depth for depth, _ in self.asked) for spec in self._searching(depth)]
+        wanted = [
+            spec
+            for depth in dict.fromkeys(depth for depth, _ in self.asked)
+            for spec in self._searching(depth, self.results)
+        ]
         groups = self.programme.replicates(dict.fromkeys(self.programme.strategies, any_rate) | self.rates)
         return list(dict.fromkeys([*wanted, *(groups[depth][0].with_seed(seed) for depth, seed in self.asked)]))
 
@@ -176,9 +185,9 @@ class DepthSearch:
     def _first_specs(self) -> dict[Depth, RunSpec]:
         return {depth: specs[0] for depth, specs in self.programme.replicates(self.rates).items()}
 
-    def _searching(self, depth: Depth) -> list[RunSpec]:
+    def _searching(self, depth: Depth, results: Results) -> list[RunSpec]:
         """The runs that choose the rate of a depth; under `paper` they count for the full model."""
         searches = self.programme.searches
         if depth not in searches or (depth is not FULL and searches[depth] == searches[FULL]):
             return []
-        return searches[depth].ahead(self.results)
+        return searches[depth].ahead(results)

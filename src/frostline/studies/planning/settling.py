@@ -15,7 +15,7 @@ from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
-from frostline.stats.search_rules import Outcome, Question, Run
+from frostline.stats.search_question import Outcome, Question, Run
 from frostline.studies.planning.axis import depth_axis
 from frostline.studies.planning.protocols import depth_programme
 from frostline.studies.study import Results
