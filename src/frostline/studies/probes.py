@@ -95,4 +95,5 @@ def stored_probes(store: Store, spec: RunSpec, seeds: Sequence[int]) -> tuple[Pr
     for is_cached, fit_seed in itertools.product((True, False), (0, None)):  # release 0.1 had no fit_seed
         specs = [one.replace(fit_seed=fit_seed) for one in probe_specs(spec, seeds, is_cached=is_cached)]
         found.append([result for one in specs if (result := store.get(one.key)) is not None])
-    return probe_points(max(found, key=lambda results: len(results)))
+    most = max(len(results) for results in found)
+    return probe_points(next(results for results in found if len(results) == most))
