@@ -79,7 +79,7 @@ def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> Row
     """Whether each promise holds for one curve."""
     world, drawn = simulator.world, simulator.draw(n_seeds, rng)
     counts = resamples(world.n_rows)
-    scored = {depth: _scored(world, drawn, depth, counts) for depth in drawn.correct}
+    scored = {depth: scored_runs(world, drawn, depth, counts) for depth in drawn.correct}
     full, error = scored[FULL], ERROR / len(world.depths)
     if len(full.scores) < stats.MIN_SEEDS:
         return tuple([np.nan] * len(_COLUMNS))
@@ -121,7 +121,7 @@ def _intervals(
     )
 
 
-def _scored(world: World, drawn: Drawn, depth: Depth, counts: NDArray[np.float32]) -> stats.Scored:
+def scored_runs(world: World, drawn: Drawn, depth: Depth, counts: NDArray[np.float32]) -> stats.Scored:
     """The runs that did not fail; all of them if half or more failed."""
     failed = drawn.has_failed[depth]
     answers = drawn.correct[depth] if 2 * failed.sum() >= len(failed) else drawn.correct[depth][:, ~failed]
