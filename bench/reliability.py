@@ -8,6 +8,7 @@ Worlds of `bench.coverage` without failing runs and with at most 2,000 dev rows.
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from bench.coverage import resamples, scored_runs
 from bench.simulated import percent
 from bench.worlds import KEEP, WORLDS, Simulator
 from frostline import stats
-from frostline.records.depth import FULL
+from frostline.records.depth import FULL, with_full
 
 BINS = (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 1.001)
 
@@ -32,7 +33,7 @@ def drawn(n_seeds: int, n_curves: int, seed: int) -> tuple[NDArray[np.float64], 
             shares = stats.depth_distribution(scored, keep=KEEP, rng=rng)
             truth = {depth: curve.truth[depth] for depth in world.depths}
             true = stats.operating_depth(truth, stats.bar_of(KEEP, curve.truth[FULL]))
-            for depth in (FULL, *world.depths):
+            for depth in with_full(world.depths):
                 probabilities.append(shares.get(depth, 0.0))
                 is_true.append(depth == true)
     return np.array(probabilities), np.array(is_true)
@@ -47,7 +48,7 @@ def main() -> None:
     print("| seeds | probability | depths | mean probability | the true one |\n|---|---|---|---|---|")
     for n_seeds in (3, 5):
         probabilities, is_true = drawn(n_seeds, asked.curves, asked.seed)
-        for low, high in zip(BINS[:-1], BINS[1:], strict=True):
+        for low, high in itertools.pairwise(BINS):
             inside = (probabilities >= low) & (probabilities < high)
             means = [percent(float(values[inside].mean())) for values in (probabilities, is_true)]
             said = f"{percent(low)} to {percent(min(high, 1.0))}"

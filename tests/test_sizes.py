@@ -14,8 +14,8 @@ from frostline import tasks
 from frostline.analysis import Equal
 from frostline.cli import main
 from frostline.records.requests import StudyRequest
+from frostline.studies.grids import SizesRequest, SizesStudy
 from frostline.studies.requests.resolve import Resolver
-from frostline.studies.sizes import SizesRequest, SizesStudy
 
 SIZES = (16, 32, 64)
 SETTINGS = ("--seeds", "2", "--lr", "1e-2", "--epochs", "1", "--batch-size", "8", "--frozen", "2,3", "--json")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import compare, curve, dry_run, find, sizes, train
+    from frostline.api import compare, curve, dry_run, find, rates, sizes, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
@@ -30,6 +30,7 @@ _HOMES = {
     "curve": "frostline.api",
     "dry_run": "frostline.api",
     "find": "frostline.api",
+    "rates": "frostline.api",
     "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
     "predict": "frostline.saving.predict",
@@ -53,6 +54,7 @@ __all__ = [
     "find",
     "freeze",
     "predict",
+    "rates",
     "sizes",
     "train",
 ]

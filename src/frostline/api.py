@@ -21,6 +21,7 @@ from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.driver import Session
 from frostline.studies.find import FindRequest, FindStudy
+from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
 from frostline.studies.planning.axis import spec_at
 from frostline.studies.planning.estimate import Estimate, plain_loop_seconds
 from frostline.studies.probes import ProbesStudy
@@ -41,8 +42,7 @@ from frostline.studies.requests.values import (
     read_strategies,
     without_numpy,
 )
-from frostline.studies.results import ComparisonResult, CurveResult, FindResult, SizesResult, result_of
-from frostline.studies.sizes import SizesRequest, SizesStudy
+from frostline.studies.results import ComparisonResult, CurveResult, FindResult, RatesResult, SizesResult, result_of
 from frostline.studies.train import strategy_of, train_and_save
 from frostline.studies.train import train as train_strategy
 
@@ -81,6 +81,21 @@ def sizes(model: Any, task: Any, *, progress: Progress | None = None, **settings
     with _session(parsed, progress) as session:
         finished = session.run(SizesStudy(), _sizes_request(parsed))
     return result_of(SizesResult, finished.record, [finished.chapter])
+
+
+def rates(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]) -> RatesResult:
+    """A curve at each of several learning rates (`lrs`); `report.html` with a heat map, `rates.json`.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: those of `curve`.
+    """
+    parsed = parse(model, task, settings, CurveSettings)
+    with _session(parsed, progress) as session:
+        finished = session.run(RatesStudy(), parsed.request)
+    return result_of(RatesResult, finished.record, [finished.chapter])
 
 
 def find(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[FindSettings]) -> FindResult:
@@ -194,6 +209,8 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
     with _session(parsed, None) as session:
         if "train_sizes" in parsed.own:
             return session.estimate(SizesStudy(), _sizes_request(parsed))
+        if parsed.own.get("rates_at_depths"):
+            return session.estimate(RatesStudy(), parsed.request)
         return session.estimate(CurveStudy(), parsed.request)
 
 

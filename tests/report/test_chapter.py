@@ -18,7 +18,7 @@ from frostline.report.chapter import Chapter, TableChapter, arranged, runs_table
 from frostline.report.formats.html import page
 from frostline.report.formats.markdown import markdown
 from frostline.report.formats.registry import FORMATS, write_reports
-from frostline.report.sizes_chapter import SizesChapter
+from frostline.report.grid_chapters import SizesChapter
 from frostline.report.tables import Table
 from frostline.report.terminal import format_result, print_chapters
 from frostline.report.wording import curve_words

@@ -25,6 +25,7 @@ from frostline.report.formats.latex import latex
 from frostline.report.formats.markdown import markdown
 from frostline.report.formats.registry import FORMATS, write_reports, write_result
 from frostline.report.formats.spreadsheet import spreadsheet
+from frostline.report.grid_chapters import grid_of
 from frostline.report.terminal import print_chapters
 from frostline.report.wording import comparison_words
 
@@ -77,9 +78,10 @@ def test_every_number_of_a_strategy_is_that_of_its_record(shown: Page) -> None:
         assert row["rate"] == ("–" if point.learning_rate is None else numbers.learning_rate(point.learning_rate))
         assert row["95% interval"] == between(point.ci, ".3f")
         assert row["minus full"] == signed(point.difference or 0.0, "+.3f")
-        assert row["interval of it"] == between(point.difference_ci, "+.3f")
+        assert row["interval of it"] == between(point.difference_ci_adjusted, "+.3f")
         assert row["share of full"] == f"{100 * (point.ratio or 0.0):.1f}%"
         assert row["front"] == ("yes" if point.is_pareto else "")
+        assert row["probability"] == "50%"
 
 
 def test_behind_every_cost_is_its_table(shown: Page) -> None:
@@ -194,21 +196,21 @@ def test_training_rows_need_two_sizes_of_one_model_and_task() -> None:
     assert by_training_rows([sized(100), elsewhere]) == []
     assert by_training_rows([alone(make_curve())[0], sized(100)]) == []
     (sizes,) = by_training_rows([sized(8000), elsewhere, sized(100), sized(8000)])
-    assert [row[0] for row in heat_table(sizes, "score").rows] == ["100", "8,000 (1)", "8,000 (2)"]
+    assert [row[0] for row in heat_table(grid_of(sizes), "score").rows] == ["100", "8,000 (1)", "8,000 (2)"]
 
 
 def test_the_heat_map_holds_the_means() -> None:
     chapters = [sized(8000), sized(768, 0.05)]
     (sizes,) = by_training_rows([*chapters])
-    rows = heat_table(sizes, "score").rows
+    rows = heat_table(grid_of(sizes), "score").rows
     for row, chapter in zip(rows, chapters[::-1], strict=True):
         means = [point.mean for point in (chapter.curve.full, *chapter.curve.points)]
         assert list(row[1:]) == [numbers.score(mean) for mean in means]
     made = page(chapters)
     drawn = made.partition('<section id="rows">')[2].partition("</section>")[0]
-    assert 'aria-label="768 training rows, full model: 0.731"' in drawn
+    assert 'aria-label="training rows 768, full model: 0.731"' in drawn
     assert 'data-view="train_score"' in drawn
-    assert heat_table(sizes, "train_score").rows != rows
+    assert heat_table(grid_of(sizes), "train_score").rows != rows
     assert 'id="rows"' not in page(chapters[:1])
 
 
@@ -216,7 +218,7 @@ def test_a_depth_that_one_size_lacks_is_a_dash() -> None:
     short = sized(768)
     short = short.replace(curve=short.curve.replace(points=short.curve.points[1:]))
     (sizes,) = by_training_rows([short, sized(8000)])
-    assert heat_table(sizes, "score").rows[0][2] == "–"
+    assert heat_table(grid_of(sizes), "score").rows[0][2] == "–"
     assert 'id="rows"' in page([short, sized(8000)])
 
 

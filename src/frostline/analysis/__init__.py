@@ -30,7 +30,7 @@ from frostline.analysis.curves import build_curve
 from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
-from frostline.analysis.sizes import Equal, Interaction, SizedCurve, Sizes, build_sizes, interactions
+from frostline.analysis.sizes import Equal, Interaction, RatedCurve, Rates, SizedCurve, Sizes, build_sizes, interactions
 from frostline.analysis.verdicts import Judge
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
@@ -54,6 +54,8 @@ __all__ = [
     "Point",
     "ProbePoint",
     "Provenance",
+    "RatedCurve",
+    "Rates",
     "Replicated",
     "Replicates",
     "RunCounts",

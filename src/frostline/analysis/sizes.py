@@ -1,4 +1,4 @@
-"""Curves of one model and task at several numbers of training rows, as one record."""
+"""Curves of one model and task at several numbers of training rows, or several learning rates, as one record."""
 
 from __future__ import annotations
 
@@ -59,6 +59,35 @@ class Sizes(Record):
     def n_crashed(self) -> int:
         """Number of runs that raised an error or died."""
         return sum(sized.curve.runs.crashed for sized in self.train_sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedCurve(Record):
+    """The curve at one learning rate."""
+
+    learning_rate: float
+    """the rate of the full model and of every depth"""
+    curve: Curve
+    """the curve"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Record):
+    """Learning rates against frozen layers."""
+
+    model: str
+    """the pretrained model"""
+    task: str
+    """the task"""
+    metric: str
+    """name of the metric that gives the score"""
+    rates: tuple[RatedCurve, ...]
+    """one curve per rate, ascending"""
+
+    @property
+    def n_crashed(self) -> int:
+        """Number of runs that raised an error or died."""
+        return sum(one.curve.runs.crashed for one in self.rates)
 
 
 def interactions(sized: Sequence[SizedCurve]) -> tuple[Interaction, ...]:

@@ -29,7 +29,12 @@ def curve(
     """Train at every depth with several seeds, and show where each share of the full score is reached."""
     if "equal" in settings and "train_sizes" not in settings:
         raise UsageError("--equal is for --train-sizes; give those too")
-    name = "sizes" if "train_sizes" in settings else "curve"
+    is_rates = settings.get("rates_at_depths", False)
+    if is_rates and "train_sizes" in settings:
+        raise UsageError("--rates-at-depths and --train-sizes are both given; give one of them")
+    if not dry_run:
+        settings.pop("rates_at_depths", None)
+    name = "rates" if is_rates else "sizes" if "train_sizes" in settings else "curve"
     _study(name, model, task, settings, dry_run=dry_run, as_json=as_json)
 
 
@@ -62,7 +67,7 @@ def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_ru
     from frostline.report.terminal import print_chapters
 
     if dry_run:
-        command = "curve" if name == "sizes" else name
+        command = "curve" if name in ("sizes", "rates") else name
         estimate = api.dry_run(model, task, command=command, **settings)  # type: ignore[arg-type]
         print_json(estimate.to_json()) if as_json else say(estimate.text)
         return
@@ -72,5 +77,5 @@ def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_ru
     else:
         print_chapters(console(), result.chapters)
         if settings.get("save"):
-            say(f"Saved in {settings['save']}: {result.answer_words}, at learning rate {result.learning_rate:g}")
+            say(f"Saved in {settings['save']}: {result.answer_words}")
     end(result.n_crashed)

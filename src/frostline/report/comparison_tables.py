@@ -36,9 +36,9 @@ _AGAINST: dict[str, Cell] = {
     "share of full": lambda point: numbers.share(point.ratio),
     "interval of share": lambda point: numbers.share_interval(point.ratio_ci_dev),
 }
-_FRONT: dict[str, Cell] = {
-    "front": lambda point: yes(point.is_pareto),
-    "probability": lambda point: numbers.DASH if point.p_pareto is None else numbers.rough_share(point.p_pareto),
+_FRONT: dict[str, Cell] = {"front": lambda point: yes(point.is_pareto)}
+_PROBABLE: dict[str, Cell] = {
+    "probability": lambda point: numbers.DASH if point.p_pareto is None else numbers.rough_share(point.p_pareto)
 }
 _BY_SEED: dict[str, Cell] = {"by seed": lambda point: by_seed(point.scores)}
 
@@ -49,7 +49,9 @@ def main_table(comparison: Comparison) -> Table:
     of_largest: dict[str, Cell] = {"of the largest": lambda point: numbers.part(point.trained_parameters, largest)}
     what = _PARAMETERS | of_largest | _STORED
     against = {head: cell for head, cell in _AGAINST.items() if head != "interval of share"}
-    return _table(comparison, _heading(comparison), _NAME | what | _COSTS | _RATE | _SCORE | against | _FRONT)
+    return _table(
+        comparison, _heading(comparison), _NAME | what | _COSTS | _RATE | _SCORE | against | _FRONT | _PROBABLE
+    )
 
 
 def score_table(comparison: Comparison) -> Table:

@@ -15,8 +15,8 @@ from frostline.report.charts import curve as curve_charts
 from frostline.report.charts import panels
 from frostline.report.charts.text import chart_lines
 from frostline.report.curve_tables import Learning
+from frostline.report.grid_chapters import SizesChapter
 from frostline.report.sections import Section, Shown, charted, drawn
-from frostline.report.sizes_chapter import SizesChapter
 from frostline.report.tables import Table, number_row
 from frostline.report.wording import curve_words
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar, final
 
-from frostline.analysis import Comparison, Curve, Finding, Sizes
+from frostline.analysis import Comparison, Curve, Finding, Rates, Sizes
 from frostline.records.depth import depth_words
 from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
 from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.registry import write_report
-from frostline.report.sizes_chapter import SizesChapter
+from frostline.report.grid_chapters import RatesChapter, SizesChapter
 from frostline.report.terminal import format_result
 
 ResultT = TypeVar("ResultT", bound=Record)
@@ -57,8 +57,11 @@ class FindResult(Finding, Reportable):
 
     @property
     def answer_words(self) -> str:
-        """What trains in the model of the answer."""
-        return depth_words(self.answer.n_frozen)
+        """What was frozen in the model of the answer, its learning rate and the mean score of its runs."""
+        found = next(point for point in (self.full, *self.points) if point.n_frozen == self.answer.n_frozen)
+        rate = "" if found.learning_rate is None else f", learning rate {found.learning_rate:g}"
+        scored = "" if found.mean is None else f", {self.metric} {found.mean:.4f} on average"
+        return f"{depth_words(self.answer.n_frozen)}{rate}{scored}"
 
     def _chapter(self) -> Chapter:
         return CurveChapter(curve=self)
@@ -70,6 +73,14 @@ class SizesResult(Sizes, Reportable):
 
     def _chapter(self) -> Chapter:
         return SizesChapter(sizes=self, curves=tuple(CurveChapter(curve=one.curve) for one in self.train_sizes))
+
+
+@final
+class RatesResult(Rates, Reportable):
+    """Finished curves at several learning rates."""
+
+    def _chapter(self) -> Chapter:
+        return RatesChapter(rates=self, curves=tuple(CurveChapter(curve=one.curve) for one in self.rates))
 
 
 @final

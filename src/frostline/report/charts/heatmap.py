@@ -1,11 +1,12 @@
-"""Curves of one model and task that differ in their training rows → a heat map: rows against depth."""
+"""Curves of one model and task that differ in one thing → a heat map: that thing against depth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from frostline.analysis import Curve, Sizes, series
+from frostline.analysis import Curve, series
 from frostline.records.depth import FULL, Depth
 from frostline.report import numbers
 from frostline.report.charts.curve import ACCENT, INK, Row
@@ -24,19 +25,30 @@ SHADES = (0.06, 0.5)
 """opacity of the lowest and the highest score; text is readable on both, on light and dark pages"""
 
 
-def heat_chart(sizes: Sizes, view: HeatView) -> Drawing | None:
+@dataclass(frozen=True)
+class Grid:
+    """Curves by the thing in which they differ."""
+
+    by: str
+    """what that is: training rows, learning rate"""
+    metric: str
+    curves: Sequence[tuple[str, Curve]]
+    """with their value in words"""
+
+
+def heat_chart(grid: Grid, view: HeatView) -> Drawing | None:
     """Mean scores; the stronger the colour, the higher the score. None if there is no score."""
     import altair as alt
 
-    rows = list(_cells(sizes, view))
+    rows = list(_cells(grid, view))
     scores = [cell["score"] for cell in rows if cell["kind"] == "cell"]
     if not scores:
         return None
-    depths, names = [curve_words.depth(depth) for depth in _depths(sizes)], [name for name, _ in _named(sizes)]
+    depths, names = [curve_words.depth(depth) for depth in _depths(grid)], [name for name, _ in grid.curves]
     across = axis("frozen layers", "")
     across.labelAngle, across.domain, across.ticks = 0, False, False
     x = alt.X("x:O", sort=depths, scale=alt.Scale(domain=depths, paddingInner=0.04), axis=across)
-    down = alt.Axis(title="training rows", domain=False, ticks=False, labelPadding=6, titlePadding=8)
+    down = alt.Axis(title=grid.by, domain=False, ticks=False, labelPadding=6, titlePadding=8)
     y = alt.Y("y:O", sort=names[::-1], scale=alt.Scale(domain=names[::-1], paddingInner=0.06), axis=down)
     shade = alt.FillOpacity(
         "score:Q", scale=alt.Scale(domain=[min(scores), max(scores)], range=list(SHADES), zero=False), legend=None
@@ -50,29 +62,20 @@ def heat_chart(sizes: Sizes, view: HeatView) -> Drawing | None:
     )
 
 
-def heat_table(sizes: Sizes, view: HeatView) -> Table:
-    """Mean scores, one row per number of training rows, one column per depth."""
+def heat_table(grid: Grid, view: HeatView) -> Table:
+    """Mean scores, one row per curve, one column per depth."""
     rows = tuple(
-        (name, *(numbers.score(values.get(depth)) for depth in _depths(sizes)))
-        for name, values in ((name, _values(curve, view)) for name, curve in _named(sizes))
+        (name, *(numbers.score(values.get(depth)) for depth in _depths(grid)))
+        for name, values in ((name, _values(curve, view)) for name, curve in grid.curves)
     )
-    heads = ("training rows", *(_head(depth) for depth in _depths(sizes)))
-    return Table(
-        title=f"Mean {numbers.one_line(sizes.metric, 40)} by training rows and frozen layers", headers=heads, rows=rows
-    )
+    heads = (grid.by, *(_head(depth) for depth in _depths(grid)))
+    title = f"Mean {numbers.one_line(grid.metric, 40)} by {grid.by} and frozen layers"
+    return Table(title=title, headers=heads, rows=rows)
 
 
-def _named(sizes: Sizes) -> list[tuple[str, Curve]]:
-    """The curves with their training rows in words; two of one size are numbered."""
-    rows = [one.train_size for one in sizes.train_sizes]
-    suffixes = [f" ({rows[:at].count(size) + 1})" if rows.count(size) > 1 else "" for at, size in enumerate(rows)]
-    names = [f"{numbers.count(size)}{suffix}" for size, suffix in zip(rows, suffixes, strict=True)]
-    return [(name, one.curve) for name, one in zip(names, sizes.train_sizes, strict=True)]
-
-
-def _depths(sizes: Sizes) -> list[Depth]:
+def _depths(grid: Grid) -> list[Depth]:
     """Every depth of the curves, the full model first."""
-    points = [point for one in sizes.train_sizes for point in one.curve.points]
+    points = [point for _, curve in grid.curves for point in curve.points]
     return [FULL, *sorted({point.n_frozen for point in points if point.n_frozen is not FULL})]
 
 
@@ -83,14 +86,14 @@ def _values(curve: Curve, view: HeatView) -> dict[Depth, float | None]:
     return {mark.n_frozen: mark.value for mark in (shown.full, *shown.marks)}
 
 
-def _cells(sizes: Sizes, view: HeatView) -> Iterator[Row]:
-    for name, curve in _named(sizes):
+def _cells(grid: Grid, view: HeatView) -> Iterator[Row]:
+    for name, curve in grid.curves:
         values = _values(curve, view)
-        for depth in _depths(sizes):
+        for depth in _depths(grid):
             value, place = values.get(depth), {"x": curve_words.depth(depth), "y": name}
             if value is not None:
                 what = "full model" if depth is FULL else f"{depth} frozen"
-                said = f"{name} training rows, {what}: {numbers.score(value)}"
+                said = f"{grid.by} {name}, {what}: {numbers.score(value)}"
                 yield row("", "cell", score=value, said=said, **place)
             yield row("", "word", label=numbers.score(value), **place)
 

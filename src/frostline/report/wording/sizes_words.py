@@ -1,4 +1,4 @@
-"""What is said of curves at several numbers of training rows."""
+"""What is said of curves at several numbers of training rows, or at several learning rates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from frostline.report.wording.curve_words import SCALE_WORDS, has_learned, headl
 
 def answer_by_rows(curves: Sequence[tuple[int, Curve]]) -> str:
     """The fewest trained layers that keep the share at each number of training rows, in one sentence."""
+    return fewest_layers([(f"with {n_train:,} rows", curve) for n_train, curve in curves])
+
+
+def fewest_layers(curves: Sequence[tuple[str, Curve]]) -> str:
+    """The fewest trained layers that keep the share on each curve, in one sentence; `at 1e-4`, `with 50 rows`."""
     first = curves[0][1]
     asked = headline(first)
     if asked is None:
-        return f"{numbers.counted(len(curves), 'curve')} from {curves[0][0]:,} to {curves[-1][0]:,} training rows."
+        return f"{numbers.counted(len(curves), 'curve')}, {curves[0][0]} to {curves[-1][0]}."
     share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
-    found = ", ".join(f"{_fewest(curve)} with {n_train:,} rows" for n_train, curve in curves)
+    found = ", ".join(f"{_fewest(curve)} {place}" for place, curve in curves)
     return f"Fewest trained layers of {first.n_layers} that keep {share}: {found}."
 
 

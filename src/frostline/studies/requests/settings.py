@@ -141,6 +141,14 @@ class TrainSizeSettings(TypedDict, total=False):
     ]
 
 
+class RatesSettings(TypedDict, total=False):
+    """Several curves, each at another learning rate."""
+
+    rates_at_depths: Annotated[
+        bool, Flag(help="make a curve at each of the learning rates (--lrs): rates against depth", default="off")
+    ]
+
+
 class GoalSettings(TypedDict, total=False):
     """When a search ends, and what it hands over."""
 
@@ -200,7 +208,7 @@ class CurveSettings(
     """Settings of `frostline.curve`."""
 
 
-class SizesSettings(CurveSettings, TrainSizeSettings, total=False):
+class SizesSettings(CurveSettings, TrainSizeSettings, RatesSettings, total=False):
     """Settings of `frostline.sizes`, and of the command `curve`, which takes both."""
 
 
@@ -237,7 +245,15 @@ class TrainSettings(DataSettings, ModelSettings, OptimizerSettings, MachineSetti
 
 PANELS: Mapping[str, tuple[Any, ...]] = {
     "Data": (DataSettings,),
-    "What to train": (DepthSettings, KeepSettings, TrainSizeSettings, GoalSettings, StrategySettings, ModelSettings),
+    "What to train": (
+        DepthSettings,
+        KeepSettings,
+        TrainSizeSettings,
+        RatesSettings,
+        GoalSettings,
+        StrategySettings,
+        ModelSettings,
+    ),
     "Training": (SeedSettings, OptimizerSettings),
     "Machine": (MachineSettings,),
     "Output": (OutputSettings, SweepSettings),

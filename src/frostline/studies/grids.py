@@ -1,4 +1,4 @@
-"""Train sizes: a curve at each of several numbers of training rows. A larger sample holds the smaller ones."""
+"""Grids: a curve at each of several numbers of training rows, or at each of several learning rates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.analysis import Equal, SizedCurve, Sizes, interactions
+from frostline.analysis import Equal, RatedCurve, Rates, SizedCurve, Sizes, interactions
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.report.sizes_chapter import SizesChapter
+from frostline.report.grid_chapters import RatesChapter, SizesChapter
 from frostline.storage.runs import Store
 from frostline.studies.curve import CurveStudy
 from frostline.studies.study import Results, Source, Study, Totals
@@ -111,7 +111,7 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
         """A curve at each size that has a finished run of the full model."""
         sized = []
         for size, curve in resolved.curves:
-            own = _part(self._curve, curve, results)
+            own = part_of(self._curve, curve, results)
             if self._curve.is_showable(curve, own):
                 sized.append(SizedCurve(train_size=size, curve=self._curve.build(curve, own, totals, store)))
         first = resolved.curves[0][1]
@@ -134,11 +134,89 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
         return []
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRates:
+    """The request of the curve at each rate, with every default filled in."""
+
+    curves: tuple[ResolvedRequest, ...]
+    """by rate, ascending"""
+
+
+@final
+class RatesStudy(Study[StudyRequest, ResolvedRates, Rates]):
+    """A whole curve at each rate. Nothing is chosen, and all curves share the workers."""
+
+    name = "rates"
+    _curve = CurveStudy()
+
+    def check(self, request: StudyRequest) -> None:
+        """Two rates at least."""
+        if len(request.learning_rates) < 2:
+            raise UsageError("rates at depths need two learning rates or more; give them with --lrs")
+
+    def resolve(self, request: StudyRequest, resolver: Resolver) -> ResolvedRates:
+        """A curve's request for each rate, kept as such: a later `curve --lr` finds its runs."""
+        requests = [request.replace(learning_rates=(rate,)) for rate in sorted(request.learning_rates)]
+        return ResolvedRates(curves=tuple(self._curve.resolve(one, resolver) for one in requests))
+
+    def describe(self, resolved: ResolvedRates, resolver: Resolver) -> list[str]:
+        """As for one curve."""
+        return self._curve.describe(resolved.curves[0], resolver)
+
+    def settings(self, resolved: ResolvedRates) -> dict[str, object]:
+        """A curve's settings, and the rates."""
+        rates = [one.request.learning_rates[0] for one in resolved.curves]
+        own = {name: value for name, value in self._curve.settings(resolved.curves[0]).items() if name != "lr"}
+        return own | {"lrs": rates, "rates-at-depths": True}
+
+    def base(self, resolved: ResolvedRates) -> ResolvedRequest:
+        """The request of the lowest rate."""
+        return resolved.curves[0]
+
+    def next_runs(self, resolved: ResolvedRates, results: Results) -> Sequence[Wanted]:
+        """What each curve wants next."""
+        return [wanted for curve in resolved.curves for wanted in self._curve.next_runs(curve, results)]
+
+    def runs_ahead(self, resolved: ResolvedRates, results: Results) -> Sequence[RunSpec]:
+        """All runs of all curves."""
+        return [spec for curve in resolved.curves for spec in self._curve.runs_ahead(curve, results)]
+
+    def build(self, resolved: ResolvedRates, results: Results, totals: Totals, store: Store) -> Rates:
+        """A curve at each rate that has a finished run of the full model."""
+        rated = []
+        for curve in resolved.curves:
+            own = part_of(self._curve, curve, results)
+            if self._curve.is_showable(curve, own):
+                made = self._curve.build(curve, own, totals, store)
+                rated.append(RatedCurve(learning_rate=curve.request.learning_rates[0], curve=made))
+        first = resolved.curves[0]
+        return Rates(
+            model=first.request.model,
+            task=first.base.task.name,
+            metric=first.base.task.metric or "",
+            rates=tuple(rated),
+        )
+
+    def chapter(self, record: Rates, source: Source) -> RatesChapter:
+        """Rates against depth."""
+        curves = [self._curve.chapter(one.curve, source.part(_rate_is(one.learning_rate))) for one in record.rates]
+        return RatesChapter(rates=record, curves=tuple(curves), **source.shown)
+
+    def stored(self, store: Store) -> list[ResolvedRates]:  # noqa: ARG002
+        """None: the curve of each rate is stored as a curve."""
+        return []
+
+
+def _rate_is(rate: float) -> Callable[[RunResult], bool]:
+    return lambda result: result.spec.learning_rate == rate
+
+
 def _rows_are(size: int) -> Callable[[RunResult], bool]:
     return lambda result: result.spec.task.max_train == size
 
 
-def _part(study: CurveStudy, resolved: ResolvedRequest, results: Results) -> Results:
+def part_of(study: CurveStudy, resolved: ResolvedRequest, results: Results) -> Results:
     """The results of one curve."""
     keys = {wanted.spec.key for wanted in study.next_runs(resolved, results)}
     return Results(
