@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from frostline.analysis import Curve, DepthShare, Established
+from frostline.analysis import Curve, DepthShare, Established, WithoutFailed
 from frostline.records.depth import FULL
 from frostline.report.wording import curve_words
+from frostline.report.wording.failure_words import advice
 
 from .curves import make_curve
 
@@ -97,9 +98,14 @@ def test_no_depth_finished() -> None:
 def test_a_null_scale_gives_its_reason() -> None:
     curve = make_curve({FULL: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=0.0)
     advice = "train longer (--epochs), use a higher learning rate (--lr), or train on more rows"
-    assert curve_words.answer(curve) == f"The full model did not learn: accuracy −0.100 (chance 0.000); {advice}."
+    failed = "3 of 3 runs learned nothing"
+    assert curve_words.answer(curve) == (
+        f"The full model did not learn: accuracy −0.100 (chance 0.000), {failed}; {advice}."
+    )
     above = first_scale(make_curve({FULL: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}), "ratio_above_chance")
-    assert curve_words.answer(above) == f"The full model did not learn: accuracy 0.500 (chance 0.500); {advice}."
+    assert curve_words.answer(above) == (
+        f"The full model did not learn: accuracy 0.500 (chance 0.500), {failed}; {advice}."
+    )
     below = make_curve({FULL: (-0.1, -0.1, -0.1), 3: (0.1, 0.1, 0.1)}, chance=-0.5)
     assert curve_words.answer(below) == (
         f"90% of the full score is undefined: the full model scores accuracy −0.100, not above 0; {advice}."
@@ -128,3 +134,20 @@ def test_the_distribution_names_depths_and_leaves_out_zeros() -> None:
     shares = tuple(DepthShare(n_frozen=n, share=share) for n, share in ((FULL, 0.08), (2, 0.0), (3, 0.92)))
     assert curve_words.distribution(shares) == "full: 8%, 3: 92%"
     assert curve_words.distribution(()) == "–"
+
+
+def test_the_advice_follows_from_what_the_runs_show() -> None:
+    full = make_curve({FULL: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}).full
+    assert advice(full.replace(train_scores=(0.5, 0.5, 0.5)), 0.5).startswith("train longer")
+    assert advice(full.replace(train_scores=(0.99, 0.98, 1.0)), 0.5) == (
+        "the training rows are learned (0.990) but not dev: train on more rows"
+    )
+    assert advice(full.replace(n_diverged=2), 0.5) == "2 of 3 runs diverged: use a lower learning rate (--lr)"
+
+
+def test_without_failed_runs_the_estimate_may_be_another() -> None:
+    curve = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.79, 0.79, 0.79), 4: (0.78, 0.78, 0.5)})
+    other = WithoutFailed(keep=0.9, scale="ratio", n_frozen=4, trained_layers=2)
+    said = curve_words.answer(curve.replace(operating_points_without_failed=(other,)))
+    assert "Without the 1 run that failed, the estimate is training the last 2 of 6 layers." in said
+    assert "Without" not in curve_words.answer(curve)
