@@ -32,7 +32,10 @@ def grid(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_there_is_a_curve_for_every_size(grid: Finished) -> None:
     assert grid.code == 0, grid.stderr
     found = grid.json
-    assert found["equal"] == "epochs"
+    assert found["equal"] == "steps"
+    runs = runs_in(grid.out).values()
+    assert {sum(epoch.n_steps for epoch in run.epochs) for run in runs} == {8}, "exactly as many steps at every size"
+    assert {run.spec.subset_seed == run.spec.seed for run in runs} == {True}, "each seed draws its own rows"
     assert [sized["train_size"] for sized in found["train_sizes"]] == list(SIZES)
     for sized in found["train_sizes"]:
         points = [sized["curve"]["full"], *sized["curve"]["points"]]

@@ -202,7 +202,8 @@ def decision(found: Finding) -> str:
     cost = f"the work of {found.runs_spent:.1f} full runs, {share} of the whole curve"
     if answer.decision == "decided":
         return f"Decided {sure}, with {cost}."
-    return f"Open {sure}, so this is the best estimate: {answer.stopped_because}. It took {cost}."
+    may_be = f" Depths that may be the answer: {depths(answer.plausible)}." if answer.plausible else ""
+    return f"Open {sure}, so this is the best estimate: {answer.stopped_because}.{may_be} It took {cost}."
 
 
 def short_answer(curve: Curve) -> str:
