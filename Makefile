@@ -26,10 +26,10 @@ bench: $(INSTALLED)
 	.venv/bin/python -m bench.speed --data $(DATA)
 	.venv/bin/python -m bench.against_trainer --data $(DATA)
 
-# The README's numbers and pictures, from the demo's stored runs; the demo runs first where they are not there.
+# The README's numbers and pictures, from stored runs of the demo, and of its rows under `tuned`; missing runs are done.
 readme: $(INSTALLED)
 	test -f runs/demo/plain-loop.json || .venv/bin/frostline demo
-	.venv/bin/python -m bench.readme runs/demo
+	.venv/bin/python -m bench.readme runs/demo runs/demo-tuned
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv

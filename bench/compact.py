@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline import tasks
+from frostline.records.arrays import StoredArray
 from frostline.records.results import RunResult
-from frostline.records.serial import StoredArray
 from frostline.records.specs import TaskSpec
 from frostline.storage.runs import FolderIdentity, Store
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline.analysis.resampling import is_by_chance
-from frostline.records.serial import StoredArray
+from frostline.records.arrays import StoredArray
 from frostline.records.specs import TaskSpec
 
 N_ROWS = 872

@@ -1,6 +1,6 @@
 """How often `find` decides, how often it is wrong, and what it costs, on simulated curves whose truth is known.
 
-    python -m bench.finding [--searches 2000] [--seed 1] [--world NAME …] [--json]
+    python -m bench.finding --seed 20261118 [--searches 2000] [--world NAME …] [--json FILE]
 
 The rules are those that `find` runs (`stats/search_rules.py`); the worlds are those of `bench.coverage`. An answer is
 wrong if it is decided and another depth is the true operating point, over runs that do not fail and at the rates that
@@ -9,17 +9,17 @@ were chosen.
 
 from __future__ import annotations
 
-import argparse
-import functools
+import math
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from bench.coverage import resamples
-from bench.simulated import percent, show
-from bench.worlds import KEEP, WORLDS, Drawn, Simulator, World, scores_of
+from bench import cells
+from bench.cells import Cell
+from bench.simulator import Drawn, Simulator, scored_runs
+from bench.tables import percent, show
+from bench.worlds import KEEP, World
 from frostline import stats
 from frostline.records.depth import FULL, Depth
 from frostline.stats import search_rules
@@ -29,6 +29,8 @@ from frostline.studies.planning.protocols import TUNED_RATES
 from frostline.studies.planning.race import RACE_SEEDS, RUNGS
 
 N_SEEDS = 5
+ERROR = 0.05
+"""the share of all searches that may decide wrongly"""
 RACE = len(RACE_SEEDS) * (len(TUNED_RATES) * RUNGS[0][0] + RUNGS[0][1])
 """runs of a race that is not extended, in whole runs of the depth"""
 
@@ -53,16 +55,21 @@ class Found:
     loss: float
     """largest loss of true score from following an answer, below the bar; 0 if all answers keep the share"""
 
+    @property
+    def is_wrong_too_often(self) -> bool:
+        """Whether more searches decide wrongly than may, two standard errors allowed."""
+        return self.wrong > ERROR + 2 * math.sqrt(ERROR * (1 - ERROR) / self.n_searches)
 
-def simulated(world: World, n_searches: int, seed: int) -> Found:
+
+def simulated(cell: Cell) -> Found:
     """The outcome of many searches."""
-    rng = np.random.default_rng([seed, *world.name.encode()])
-    simulator = Simulator(world)
-    rows = np.array([_searched(simulator, rng) for _ in range(n_searches)])
+    rng = np.random.default_rng([cell.seed, *cell.world.encode()])
+    simulator = Simulator(cell.simulated)
+    rows = np.array([_searched(simulator, rng) for _ in range(cell.number)])
     wrong, decided, exact, plausible, n_plausible, _, _ = rows.mean(axis=0)
     return Found(
-        world=world.name,
-        n_searches=n_searches,
+        world=cell.world,
+        n_searches=cell.number,
         wrong=wrong,
         decided=decided,
         exact=exact,
@@ -91,12 +98,13 @@ def question_of(world: World) -> Question:
 
 def _searched(simulator: Simulator, rng: np.random.Generator) -> tuple[float, ...]:
     world = simulator.world
-    drawn, question = simulator.draw(2 * N_SEEDS, rng), question_of(world)
-    outcome = functools.cache(lambda depth: _outcomes(world, drawn, depth))
+    n_spare = N_SEEDS if world.failing else 0  # only failed runs are replaced
+    drawn, question = simulator.draw(N_SEEDS + n_spare, rng), question_of(world)
+    runs = _outcomes(world, drawn)
     outcomes: dict[Depth, dict[int, Outcome | None]] = {}
     while isinstance(step := search_rules.next_step(question, outcomes), list):
         for depth, seed in step:
-            outcomes.setdefault(depth, {})[seed] = outcome(depth)[seed]
+            outcomes.setdefault(depth, {})[seed] = runs[depth][seed]
     return _judged(question, outcomes, step, drawn)
 
 
@@ -117,15 +125,18 @@ def _judged(question: Question, outcomes: Outcomes, end: Decision, drawn: Drawn)
     )
 
 
-def _outcomes(world: World, drawn: Drawn, depth: Depth) -> list[Outcome]:
-    answers = drawn.correct[depth]
-    scores = scores_of(world, drawn.labels, answers, np.ones((1, len(answers)), np.float32))[0]
-    resampled = scores_of(world, drawn.labels, answers, resamples(len(answers)))
-    runs = zip(scores, resampled.T, drawn.has_failed[depth], strict=True)
-    return [Outcome(float(score), by_resample, bool(failed)) for score, by_resample, failed in runs]
+def _outcomes(world: World, drawn: Drawn) -> dict[Depth, list[Outcome]]:
+    """Every run as the rules look at it, by depth and seed."""
+    return {
+        depth: [
+            Outcome(float(score), resampled, bool(has_failed))
+            for score, resampled, has_failed in zip(one.scores, one.resampled.T, drawn.has_failed[depth], strict=True)
+        ]
+        for depth, one in scored_runs(world, drawn).items()
+    }
 
 
-CELLS: dict[str, Callable[[Found], str]] = {
+COLUMNS: dict[str, Callable[[Found], str]] = {
     "world": lambda one: one.world,
     "decided wrongly": lambda one: percent(one.wrong),
     "decided": lambda one: percent(one.decided),
@@ -138,18 +149,11 @@ CELLS: dict[str, Callable[[Found], str]] = {
 
 
 def main() -> None:
-    """A table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--searches", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--world", nargs="*", help="only these worlds")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    chosen = [world for world in WORLDS if not asked.world or world.name in asked.world]
-    with ProcessPoolExecutor(asked.workers) as pool:
-        found = functools.partial(simulated, n_searches=asked.searches, seed=asked.seed)
-        show(list(pool.map(found, chosen)), CELLS, as_json=asked.json)
+    """Prints a table, and the worlds where `find` is wrong too often."""
+    asked = cells.parser(__doc__, "searches").parse_args()
+    rows = cells.run(simulated, asked, [N_SEEDS], Found)
+    show(rows, COLUMNS)
+    cells.print_missed([one.world for one in rows if one.is_wrong_too_often])
 
 
 if __name__ == "__main__":

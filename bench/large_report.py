@@ -8,7 +8,6 @@ The stores are written first (1,800 runs with the predictions of 872 dev rows ea
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -18,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
+from frostline.records.arrays import StoredArray
 from frostline.records.environment import current_environment
+from frostline.records.keys import key_of
 from frostline.records.plans import Plan
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import Cost, EpochRecord, Predictions, RunResult
-from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, TaskSpec
-from frostline.storage import atomic
 from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Freeze, parse
 from frostline.studies.planning.protocols import depth_programme, flat
@@ -68,7 +67,7 @@ def _write_store(
         model=base.model, model_fingerprint=base.model, task=base.task.name, data_fingerprint=base.task.name
     )
     store = Store.open(out, identity)
-    atomic.write(store.request_path("curve", "made-up"), json.dumps(resolved.to_json()))
+    store.put_request(store.request_path("curve", key_of(resolved.to_json())), resolved)
     programme, results = depth_programme(resolved), Results()
     for spec in programme.searching(results):
         results.add(_result(spec, rows, labels, rng))
@@ -113,7 +112,7 @@ def _result(spec: RunSpec, rows: StoredArray, labels: StoredArray, rng: np.rando
         n_layers=N_LAYERS,
         cost=cost,
         warnings=(),
-        environment=current_environment("cpu", ("frostline", "curve")),
+        environment=current_environment("cpu"),
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.simulated import percent, show
+from bench.tables import percent, show
 
 MINILM, BGE = "all-MiniLM-L6-v2", "models/bge-small-en-v1.5"
 MASTER_SEEDS = (1, 2, 3)

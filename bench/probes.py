@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scipy import stats
 
-from bench.simulated import percent, show
+from bench.tables import percent, show
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_chapter import CurveChapter
 from frostline.studies.registry import chapters

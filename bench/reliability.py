@@ -1,6 +1,6 @@
 """Whether the probabilities of depths are right: of all depths with a probability of 80%, 80% should be the true one.
 
-    python -m bench.reliability [--curves 40] [--seed 1]
+    python -m bench.reliability [--curves 200] [--seed 1]
 
 Worlds of `bench.coverage` without failing runs and with at most 2,000 dev rows.
 """
@@ -13,9 +13,9 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.coverage import resamples, scored_runs
-from bench.simulated import percent
-from bench.worlds import KEEP, WORLDS, Simulator
+from bench.simulator import Simulator, scored_runs
+from bench.tables import percent
+from bench.worlds import KEEP, WORLDS
 from frostline import stats
 from frostline.records.depth import FULL, with_full
 
@@ -26,11 +26,10 @@ def drawn(n_seeds: int, n_curves: int, seed: int) -> tuple[NDArray[np.float64], 
     """The probability of each depth of each curve, and whether it is the true one."""
     rng, probabilities, is_true = np.random.default_rng([seed, n_seeds]), [], []
     for world in (one for one in WORLDS if not one.failing and one.n_rows <= 2000):
-        simulator, counts = Simulator(world), resamples(world.n_rows)
+        simulator = Simulator(world)
         for _ in range(n_curves):
             curve = simulator.draw(n_seeds, rng)
-            scored = {depth: scored_runs(world, curve, depth, counts) for depth in curve.correct}
-            shares = stats.depth_distribution(scored, keep=KEEP, rng=rng)
+            shares = stats.depth_distribution(scored_runs(world, curve), keep=KEEP, rng=rng)
             truth = {depth: curve.truth[depth] for depth in world.depths}
             true = stats.operating_depth(truth, stats.bar_of(KEEP, curve.truth[FULL]))
             for depth in with_full(world.depths):
@@ -42,7 +41,7 @@ def drawn(n_seeds: int, n_curves: int, seed: int) -> tuple[NDArray[np.float64], 
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--curves", type=int, default=40)
+    parser.add_argument("--curves", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     print("| seeds | probability | depths | mean probability | the true one |\n|---|---|---|---|---|")

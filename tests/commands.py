@@ -8,11 +8,12 @@ import json
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 from unittest import mock
 
 import numpy as np
@@ -89,6 +90,25 @@ def frostline(*arguments: str, out: Path) -> Finished:
     return Finished(code, stdout.getvalue(), stderr.getvalue(), out)
 
 
+@contextlib.contextmanager
+def after_the_first_run(out: Path, change: Callable[[], None]) -> Iterator[None]:
+    """Changes something as soon as one run is stored."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set() and not list((out / "runs").glob("*.json")):
+            time.sleep(0.005)
+        change()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 class SharedForkServer:
     """A `ForkServer` that outlives its executor: the next one with the same settings forks its workers from it."""
 
@@ -100,10 +120,10 @@ class SharedForkServer:
         self._key = json.dumps([max_cache_bytes, settings], sort_keys=True)
         if self._key not in self._kept:
             if len(self._kept) > 2:
-                self._kept.pop(next(iter(self._kept))).close()
+                self._kept.pop(next(iter(self._kept))).end()
             self._kept[self._key] = ForkServer(max_cache_bytes, environment)
 
-    def fork(self, jobs: int, answers: int, log: IO[str]) -> ForkedProcess:
+    def fork(self, jobs: int, answers: int, log: int) -> ForkedProcess:
         """A new worker."""
         return self._kept[self._key].fork(jobs, answers, log)
 
@@ -115,14 +135,11 @@ class SharedForkServer:
     def end(self) -> None:
         """Does nothing: the server is kept."""
 
-    def close(self) -> None:
-        """Does nothing: the server is kept."""
-
     @classmethod
     def close_all(cls) -> None:
         """Ends all that are kept."""
         for server in cls._kept.values():
-            server.close()
+            server.end()
         cls._kept.clear()
 
 

@@ -17,6 +17,9 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 # No test asks the network. Before the libraries that read it are imported: they would try for half a minute.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Models that a test puts into the Hub's cache are there for this session alone, and the user's own are not seen.
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="frostline-hub-")
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 # Prefix states are kept for this session alone.
 os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
 atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)

@@ -7,17 +7,18 @@ command's workers. `python -m frostline` itself is run by the tests of the packa
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
-import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from frostline.execution import fork_server, local, worker
 from frostline.execution.fork_server import ForkedProcess, ForkServer
@@ -26,13 +27,13 @@ from frostline.execution.fork_server import ForkedProcess, ForkServer
 class _ForkedForkServer(ForkServer):  # type: ignore[misc] # final, for everybody else
     """A fork server that is itself forked, from a process that has imported torch."""
 
-    def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _begin(self, log: int) -> None:
+        self._control, theirs = socket.socketpair()
         if pid := os.fork():
             theirs.close()
             self._process = _Child(pid)  # type: ignore[assignment]
             return
-        for file, copy in ((self._log.fileno(), 1), (self._log.fileno(), 2), (theirs.fileno(), 3)):
+        for file, copy in ((log, 1), (log, 2), (theirs.fileno(), 3)):
             os.dup2(file, copy, inheritable=False)
         os.closerange(4, 1024)  # a copy of a pipe's end would keep the pipe open
         os.environ.update(self._environment)
@@ -45,22 +46,35 @@ class _Child:
     """What a server asks of its process."""
 
     def __init__(self, pid: int) -> None:
-        self.pid, self.file = pid, os.pidfd_open(pid)
+        self.pid = pid
+        self._code: int | None = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        with self._lock:
+            if self._code is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+            return self._code
 
     def kill(self) -> None:
-        if not select.select([self.file], [], [], 0)[0]:
+        if self.poll() is None:
             os.kill(self.pid, 9)
 
     def wait(self) -> int:
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self.file)
-        return os.waitstatus_to_exitcode(status)
+        while (code := self.poll()) is None:  # not `waitpid`: another thread may have to kill it
+            time.sleep(0.001)
+        return code
 
 
 def _command(folder: int, request: int, stdout: int, stderr: int, status: int) -> None:
     """Becomes the command."""
     from frostline.cli.main import entry
 
+    # A suite that runs in the background, or under nohup, ignores some of them; its commands must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     with os.fdopen(request) as stream:
         asked = json.load(stream)
     if asked["own_group"]:
@@ -124,29 +138,35 @@ class Command:
         self._process.close()
 
 
-class _CommandServer(ForkServer):  # type: ignore[misc]
+class CommandServer(ForkServer):  # type: ignore[misc]
     """Starts the process that forks commands."""
 
-    def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    program: ClassVar[tuple[str, ...]] = (__file__,)
+
+    def _begin(self, log: int) -> None:
+        self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, *self.program, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+                stdout=log,
+                stderr=log,
                 pass_fds=(theirs.fileno(),),
                 env=self._environment,
             )
 
 
-_fork_server: list[_CommandServer] = []
+_fork_server: list[CommandServer] = []
 
 
-def start(*arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str]) -> Command:
-    """A command, under way."""
-    if not _fork_server:
-        _fork_server.append(_CommandServer(0, os.environ))
+def start(
+    *arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str], server: CommandServer | None = None
+) -> Command:
+    """A command, under way; `server` forks it, or one that all share."""
+    if server is None:
+        if not _fork_server:
+            _fork_server.append(CommandServer(0, os.environ))
+        server = _fork_server[0]
     their_request, request = os.pipe()
     stdout, their_stdout = os.pipe()
     stderr, their_stderr = os.pipe()
@@ -155,26 +175,31 @@ def start(*arguments: str, cwd: Path, own_group: bool, environment: Mapping[str,
     here = os.open(".", os.O_RDONLY)
     os.chdir(cwd)
     try:
-        process = _fork_server[0].fork(their_request, their_stdout, io.open(their_stderr, "w", closefd=False))  # noqa: UP020, SIM115
+        process = server.fork(their_request, their_stdout, their_stderr)
     finally:
         os.fchdir(here)
         for file in (here, their_request, their_stdout, their_stderr):
             os.close(file)
     pid = int.from_bytes(process._ended.read(4), "little")
-    assert pid, _fork_server[0].log
+    assert pid, server.log
     return Command(process, pid, stdout, stderr)
 
 
 def close() -> None:
     """Ends the process that forks commands."""
     for server in _fork_server:
-        server.close()
+        server.end()
     _fork_server.clear()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Imports what commands need, then forks them."""
     import frostline.cli.main
     import frostline.training.run  # noqa: F401
 
     gc.freeze()
     fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _command)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.records.arrays import StoredArray
 from frostline.records.depth import FULL, Depth
 from frostline.records.plans import Plan
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
-from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec, Scale, TaskSpec
 
 N_LAYERS = 4

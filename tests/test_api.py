@@ -426,3 +426,12 @@ class TestPackage:
         said = capsys.readouterr()
         assert said.out == ""
         assert "3 layers" in said.err
+
+
+def test_train_shows_warnings_in_python_too(toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"lr": 1e-3, "epochs": 1, "out": tmp_path / "out", "save": tmp_path / "saved"}
+    result = api.train(str(toy.model), {"train": frame(), "dev": frame()}, frozen=3, **settings)
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "warning: leakage: 48 of 48 dev rows (100%) are also in train" in said.err
+    assert all(f"warning: {warning}\n" in said.err for warning in result.warnings)

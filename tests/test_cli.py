@@ -143,13 +143,14 @@ class TestCurve:
         out = undisturbed.out
         assert {path.name for path in out.iterdir()} == {
             "identity.json", "curve.json", "curve.md", "curve.svg", "curve.yaml", "report.html", "specs", "runs",
+            "arrays",
         }  # fmt: skip
         assert json.loads((out / "curve.json").read_text()) == undisturbed.json
         assert "<svg" in (out / "curve.svg").read_text()
         assert "| " in (out / "curve.md").read_text()
         (request,) = (out / "specs").iterdir()
         assert request.name.startswith("curve-")
-        resolved = ResolvedRequest.from_json(json.loads(request.read_text()))
+        resolved = ResolvedRequest.from_json(json.loads(request.read_text())["content"])
         assert (resolved.request.model, resolved.depths, resolved.is_cached) == (str(toy.model), DEPTHS, True)
         assert len(list((out / "runs").iterdir())) == N_RUNS
 
@@ -301,7 +302,7 @@ class TestFlags:
         asked = [*toy.curve, *flags, "--dry_run", "--json", "--out", str(tmp_path / "out_with_underscores")]
         assert main(asked) == 0
         (request,) = (tmp_path / "out_with_underscores" / "specs").iterdir()
-        assert ResolvedRequest.from_json(json.loads(request.read_text())).base.task.max_train == 32
+        assert ResolvedRequest.from_json(json.loads(request.read_text())["content"]).base.task.max_train == 32
 
     def test_keep_may_be_given_twice_and_the_scale_asked_for_comes_first(
         self, toy: Toy, out_copy: Path, capsys: pytest.CaptureFixture[str]
@@ -365,6 +366,19 @@ class TestLayers:
     def test_people_get_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["layers", "bert-base-uncased"]) == 0
         assert "109,482,240" in capsys.readouterr().out
+
+
+def test_pairs_with_numbers_that_are_not_learned_get_advice(toy: Toy, tmp_path: Path) -> None:
+    from frostline.testing.models import make_task
+
+    task = make_task(tmp_path / "pairs.csv", n_rows=48, kind="regression", is_pair=True)
+    flags = ("--kind", "regression", "--lr", "1e-9", "--epochs", "1", "--seeds", "1", "--frozen", "3")
+    done = frostline("curve", str(toy.model), str(task), *flags, out=tmp_path / "out")
+    assert done.code == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "The full model did not learn: pearson" in said
+    assert "train longer (--epochs), use a higher learning rate (--lr), or train on more rows" in said
+    assert "keeps" not in said.partition("Score (pearson)")[0]
 
 
 def test_tasks_are_listed_by_the_real_command() -> None:

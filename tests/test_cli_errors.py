@@ -68,7 +68,9 @@ USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a model for data": (("curve", "MODEL", "MODEL"), ("tiny-bert", "no training file")),
     "data for a model": (("curve", "TRAIN", "TRAIN", "--out", "TMP/out"), ("reviews.csv", "it is a file", "folder")),
     "unknown kind": ((*CURVE, "--kind", "ranking"), ("ranking", "classification", "regression")),
+    "mistyped kind": ((*CURVE, "--kind", "classificaton"), ("'classificaton'", "Did you mean 'classification'?")),
     "frozen too deep": ((*CURVE, "--frozen", "2-5"), ("--frozen 4, 5", "3 layers", "0 to 3")),
+    "frozen far too deep": ((*CURVE, "--frozen", "0-99"), ("--frozen 4 to 99: the model has 3 layers; use 0 to 3",)),
     "frozen no depth": ((*CURVE, "--frozen", "most"), ("'most'", "0,6-12")),
     "frozen below 0": ((*CURVE, "--frozen", "-1"), ("'-1'", "0,6-12")),
     "frozen without end": ((*CURVE, "--frozen", "0-99999999999"), ("0-99999999999", "10000 layers")),
@@ -238,7 +240,7 @@ def test_an_out_folder_of_something_else_is_refused_naming_both(
     code = main(["curve", str(model), str(train), "--dev", str(places.toy.dev), "--out", str(out_copy)])
     words: tuple[str, ...] = ("holds model", "this is model", "reviews", train.stem, "another --out")
     if what == "data":
-        words = ("the data of reviews changed since the first run", str(out_copy))
+        words = (f"the data of reviews changed since the first run in --out {out_copy}", "another --out")
     check_one_line(code, 2, words, capfd)
     assert run_files(out_copy) == before
 

@@ -251,3 +251,24 @@ def test_a_setting_of_another_command_is_unknown(tmp_path: Path, capfd: pytest.C
     (tmp_path / "c.toml").write_text("keep = 0.9")
     assert main(["train", "x", "y", "--config", str(tmp_path / "c.toml")]) == 2
     assert "unknown setting 'keep' of train" in capfd.readouterr().err
+
+
+LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\nepochs: *d\n"
+TOO_MUCH = {
+    "aliases": ("c.yaml", LAUGHS, "line 2: not YAML: aliases are not read"),
+    "a merge": ("c.yaml", "a: &a {epochs: 3}\n<<: *a\n", "line 2: not YAML: aliases are not read"),
+    "deep YAML": ("c.yaml", "epochs: " + "[" * 50_000, "not YAML: maximum recursion depth"),
+    "deep enough to print": ("c.yaml", "epochs: " + "[" * 150 + "]" * 150, "nested more than 100 levels deep"),
+    "deep JSON": ("c.json", '{"epochs": ' + "[" * 50_000, "not JSON: maximum recursion depth"),
+    "deep TOML": ("c.toml", "epochs = " + "[" * 50_000, "not TOML: maximum recursion depth"),
+    "huge": ("c.yaml", "# " + "x" * 2**20, "larger than 1,048,576 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_file_that_would_take_all_memory_is_one_line(name: str, tmp_path: Path) -> None:
+    file, content, said = TOO_MUCH[name]
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / file, content)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)

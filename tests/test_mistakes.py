@@ -118,9 +118,9 @@ LIMIT_2 = '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2,
 MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "an empty folder": (without("*"), 3, ("no config.json", "save_pretrained")),
     "no config": (without("config.json"), 3, ("no config.json",)),
-    "a broken config": (written("config.json", '{\n"model_type": '), 3, ("config.json, line 2", "broken JSON")),
+    "a broken config": (written("config.json", '{\n"model_type": '), 3, ("config.json, line 2", "not JSON")),
     "a config that is a list": (written("config.json", "[1]"), 3, ("config.json", "JSON object")),
-    "a binary config": (written("config.json", b"\xff\xfe\x00"), 3, ("config.json", "not readable")),
+    "a binary config": (written("config.json", b"\xff\xfe\x00"), 3, ("config.json", "not UTF-8")),
     "no model type": (configured(model_type=None), 3, ("config.json", "no model_type")),
     "an unknown model type": (configured(model_type="brt"), 3, ("unknown model_type 'brt'", "Did you mean 'bert'?")),
     "code of its own": (configured(model_type="odd", auto_map={"AutoConfig": "c.C"}), 2,
@@ -526,3 +526,41 @@ def test_an_output_that_nobody_takes_is_no_fault_of_ours(ending: str, code: int,
     assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.count("\n") == bool(said)
+
+
+WITHOUT_TORCH = (
+    "curve MODEL sts2",
+    "curve MODEL none.csv",
+    "curve MODEL TRAIN --keep 90",
+    "curve MODEL TRAIN --text txt",
+    "curve MODEL TRAIN --kind classificaton",
+    "curve MODEL TRAIN --dev none.csv",
+    "curve MODEL bad.csv",
+    "curve MODEL TRAIN --dry-run --epochs 0",
+    "find MODEL TRAIN --seeds 3",
+    "find MODEL TRAIN --budget soon",
+    "find MODEL TRAIN --save MODEL",
+    "compare MODEL TRAIN --strategies full,lra:8",
+    "train MODEL TRAIN --save new",
+    "train MODEL bad.csv --frozen 2 --save new",
+    "predict MODEL TRAIN --to TRAIN",
+)
+
+
+def test_mistakes_that_need_no_model_are_reported_before_torch_is_imported(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("text,label\nso good,good\nbad\n")
+    places = {"TRAIN": str(toy.train), "MODEL": str(toy.model)}
+    commands = [[places.get(word, word) for word in command.split()] for command in WITHOUT_TORCH]
+    needs_model = ["curve", str(toy.model), str(toy.train), "--frozen", "0-99"]
+    code = f"""
+import sys
+from frostline.cli import main
+for command in {commands!r}:
+    assert main(command) in (2, 3), command
+    assert not {{"torch", "transformers"}} & set(sys.modules), command
+assert main({needs_model!r}) == 2 and "torch" in sys.modules
+"""
+    process = [sys.executable, "-c", code]
+    done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("frostline: ") == done.stderr.count("\n") == len(commands) + 1, done.stderr

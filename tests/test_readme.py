@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,8 @@ def test_every_command_of_the_readme_exists() -> None:
 def test_the_readme_names_all_exit_codes() -> None:
     table = README.partition("| exit code |")[2]
     named = {int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in codes.split(",")}
-    assert named == {0} | {code for name, code in vars(errors).items() if name.startswith("EXIT_")}
+    codes = {code for name, code in vars(errors).items() if name.startswith("EXIT_") and name != "EXIT_SIGNAL"}
+    assert named == {0, *codes, *(errors.EXIT_SIGNAL + number for number in (signal.SIGTERM, signal.SIGHUP))}
 
 
 def test_the_table_of_packages_is_their_order() -> None:

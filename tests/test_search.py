@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,7 +12,11 @@ from typing import Any
 
 import pytest
 
+import frostline as public
 from commands import Finished, Toy, announced_rng, curve_numbers, frostline, numbers, run_files, runs_in, start
+from frostline.errors import UsageError
+from frostline.records.depth import FULL, depth_words
+from frostline.studies.registry import chapters
 from frostline.testing.models import make_task
 
 RATES = ("--lrs", "1e-3,3e-3,1e-2", "--epochs", "3", "--batch-size", "8")
@@ -121,9 +127,27 @@ def test_under_paper_the_rate_is_the_curves(toy: Toy, tmp_path: Path) -> None:
     assert {result.spec.role for result in runs_in(out).values()} == {"replicate", "line_search"}
 
 
-def test_the_answers_model_is_handed_over(toy: Toy, found: Finished, tmp_path: Path) -> None:
-    saved = frostline(*find_of(toy, "--save", str(tmp_path / "model")), out=found.out)
+@pytest.fixture(scope="module")
+def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task of one-word texts, which the full model learns; with the settings `LOW`, the head alone does not."""
+    path = tmp_path_factory.mktemp("easy") / "easy.csv"
+    path.write_text("text,label\n" + "good,good\nbad,bad\n" * 80)
+    return path
+
+
+LOW: dict[str, Any] = {"lr": 6e-4, "epochs": 10, "batch_size": 8, "seeds": 4}
+
+
+def test_the_answers_model_is_handed_over(toy: Toy, easy: Path, tmp_path: Path) -> None:
+    flags = ("--lr", "3e-3", "--epochs", "6", "--batch-size", "8", "--seeds", "4", "--save", str(tmp_path / "model"))
+    saved = frostline("find", str(toy.model), str(easy), *flags, out=tmp_path / "out")
     assert saved.code == 0, saved.stderr
+    found = json.loads((tmp_path / "out" / "find.json").read_text())
+    depth = found["answer"]["n_frozen"]
+    (point,) = [one for one in (found["full"], *found["points"]) if one["n_frozen"] == depth]
+    said = f"{depth_words(FULL if depth is None else depth)}, learning rate {point['learning_rate']:g}, accuracy "
+    assert f"Saved in {tmp_path / 'model'}: {said}{point['mean']:.4f} on average\n" in saved.stdout
+    assert json.loads((tmp_path / "model" / "frostline.json").read_text())["score"] in point["scores"]
     from transformers import AutoModelForSequenceClassification
 
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.num_labels == 2
@@ -132,10 +156,51 @@ def test_the_answers_model_is_handed_over(toy: Toy, found: Finished, tmp_path: P
 def test_a_model_that_learned_nothing_is_not_handed_over(toy: Toy, tmp_path: Path) -> None:
     nothing = ("--lr", "1e-12", "--epochs", "1", "--seeds", "4", "--frozen", "3", "--save", str(tmp_path / "model"))
     done = frostline("find", str(toy.model), str(toy.train), "--dev", str(toy.dev), *nothing, out=tmp_path / "out")
-    assert (tmp_path / "out" / "find.json").is_file()
     assert done.code == 2
-    assert done.stderr.splitlines()[-1].startswith("frostline: no model is saved: no run with full model learned")
+    learned_nothing = "The full model did not learn: accuracy 0."
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"frostline: no model is saved. {learned_nothing}")
+    assert "train longer (--epochs), use a higher learning rate (--lr)" in last
+    assert last.endswith(f"`frostline report {tmp_path / 'out'}` shows the result")
     assert not (tmp_path / "model").exists()
+    assert chapters(tmp_path / "out")[0].answer[0].startswith(learned_nothing)
+
+
+def test_a_depth_that_is_no_better_than_a_constant_is_not_handed_over(toy: Toy, easy: Path, tmp_path: Path) -> None:
+    constant = r"Training the head alone does no better than a constant answer \((\d) of \1 runs failed\), although"
+    out, save = tmp_path / "out", tmp_path / "model"
+    with pytest.raises(UsageError, match=rf"^no model is saved\. {constant}.* --scale ratio_above_chance"):
+        public.find(toy.model, easy, **LOW, frozen="3", keep=0.4, save=save, out=out)
+    assert not save.exists()
+    (chapter,) = chapters(out)
+    assert re.match(constant, chapter.answer[0])
+
+
+def test_the_budget_that_a_refusal_asks_for_is_enough_and_untried_depths_are_named(
+    toy: Toy, easy: Path, tmp_path: Path
+) -> None:
+    task: dict[str, Any] = LOW | {"frozen": "0-3", "out": tmp_path / "out"}
+    with pytest.raises(UsageError, match=r"^the budget is 1 full-run equivalents; ") as refused:
+        public.find(toy.model, easy, **task, budget=1)
+    assert not list(tmp_path.rglob("runs/*.json"))
+    (least,) = re.findall(r"use --budget ([\d.]+) or more$", str(refused.value))
+    found = public.find(toy.model, easy, **task, budget=float(least))
+    because = found.answer.stopped_because
+    untried = {0, 1, 2, 3} - {point.n_frozen for point in found.points}
+    assert untried
+    assert f"; depths not tried: {', '.join(map(str, sorted(untried)))}; --budget " in because
+    assert because.endswith(" pays for the whole curve")
+    assert float(re.findall(r"--budget ([\d.]+)", because)[0]) >= found.runs_of_full_curve
+    printed = str(found)
+    assert because in " ".join(printed.split())
+    assert printed.count("\n") < 20, "a title, the answer and a table"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, "0,1,2"])
+def test_too_few_seeds_are_refused_from_python_too(seeds: int | str, toy: Toy, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="find decides nothing with fewer than 4 seeds of the full model"):
+        public.find(toy.model, toy.train, lr=1e-3, epochs=1, seeds=seeds, frozen="2,3", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

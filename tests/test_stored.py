@@ -111,6 +111,13 @@ def test_several_folders_make_one_report(curve: Finished, tmp_path: Path) -> Non
     assert made.count("nothing frozen") == 2
 
 
+def test_without_to_the_files_are_in_the_first_folder_and_named(curve: Finished, tmp_path: Path) -> None:
+    first, second = (Path(shutil.copytree(curve.out, tmp_path / name)) for name in ("first", "second"))
+    done = report(str(first), str(second), "--format", "md", cwd=tmp_path)
+    assert (done.code, done.stdout.split()) == (0, [str(first / "report.md")]), done.stderr
+    assert not (second / "report.md").exists()
+
+
 def test_it_starts_without_torch(curve: Finished, tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from commands import Finished, Toy, frostline, runs_in
 from frostline import tasks
 from frostline.kinds import CLASSIFICATION
+from frostline.records.arrays import StoredArray
 from frostline.records.depth import FULL
 from frostline.records.results import RunResult
-from frostline.records.serial import StoredArray
 from frostline.studies.planning.protocols import TUNED_RATES
 from frostline.studies.planning.race import RACE_SEEDS, best_rate
 from frostline.testing.models import make_spec

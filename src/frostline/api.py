@@ -1,32 +1,34 @@
-"""What Python users call: one function per command, with the command's flags as typed keyword arguments."""
+"""What Python users call: one function per command, with the command's flags as typed keyword arguments.
+
+Importing this module does not import torch: a session does so once settings and data are checked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
-from rich.console import Console
-
-from frostline.analysis import Equal, Finding, Point
+from frostline.analysis import Equal, Finding
 from frostline.errors import UsageError, check_choice
-from frostline.records.depth import FULL, depth_words
+from frostline.records.depth import FULL
+from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
-from frostline.records.specs import Protocol
+from frostline.records.specs import Protocol, RunSpec
 from frostline.report.progress.display import Progress, make_progress
-from frostline.saving.save import check_new_folder
-from frostline.strategies import Freeze, Full, Strategy
+from frostline.report.terminal import Screen
+from frostline.report.wording import curve_words
+from frostline.saving.folder import check_new_folder
+from frostline.strategies import Freeze, Full
 from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.driver import Session
 from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
 from frostline.studies.planning.axis import spec_at
-from frostline.studies.planning.estimate import Estimate, plain_loop_seconds
 from frostline.studies.probes import ProbesStudy
 from frostline.studies.requests.parse import Parsed, parse
-from frostline.studies.requests.resolve import default_workers, pick_device
 from frostline.studies.requests.settings import (
     CompareSettings,
     CurveSettings,
@@ -45,6 +47,9 @@ from frostline.studies.requests.values import (
 from frostline.studies.results import ComparisonResult, CurveResult, FindResult, RatesResult, SizesResult, result_of
 from frostline.studies.train import strategy_of, train_and_save
 from frostline.studies.train import train as train_strategy
+
+if TYPE_CHECKING:
+    from frostline.studies.planning.estimate import Estimate
 
 
 def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]) -> CurveResult:
@@ -116,30 +121,19 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
     with _session(parsed, progress) as session:
         finished = session.run(FindStudy(), _find_request(parsed))
         if save is not None:
-            finding, resolved = finished.record, finished.resolved.resolved
-            depth, seed = finding.answer.n_frozen, _seed_that_learned(finding, session.options.out)
-            strategy: Strategy = Full() if depth is FULL else Freeze(depth)
-            spec = spec_at(resolved, strategy, _point_of(finding).learning_rate).with_seed(seed)
-            train_and_save(session, resolved, spec, save)
+            resolved = finished.resolved.resolved
+            train_and_save(session, resolved, _spec_to_save(finished.record, resolved, session.options.out), save)
     return result_of(FindResult, finished.record, [finished.chapter])
 
 
-def _point_of(finding: Finding) -> Point:
-    """The runs at the answer's depth."""
-    points = (finding.full, *finding.points)
-    return next(point for point in points if point.n_frozen == finding.answer.n_frozen)
-
-
-def _seed_that_learned(finding: Finding, out: Path) -> int:
-    """The first seed whose run at the answer's depth learned something: nobody can use a model that did not."""
-    found = _point_of(finding)
-    for seed in found.seeds:
-        if seed not in found.failed_seeds:
-            return seed
-    raise UsageError(
-        f"no model is saved: no run with {depth_words(found.n_frozen)} learned anything; "
-        f"try more epochs or higher learning rates (the result is in {out / 'find.json'})"
-    )
+def _spec_to_save(finding: Finding, resolved: ResolvedRequest, out: Path) -> RunSpec:
+    """The run at the answer's depth with the first seed that learned something: no one can use a model that did not."""
+    if curve_words.recommends_nothing(finding):
+        raise UsageError(f"no model is saved. {curve_words.answer(finding)} `frostline report {out}` shows the result")
+    depth = finding.answer.n_frozen
+    found = next(point for point in (finding.full, *finding.points) if point.n_frozen == depth)
+    seed = next(seed for seed in found.seeds if seed not in found.failed_seeds)
+    return spec_at(resolved, Full() if depth is FULL else Freeze(depth), found.learning_rate).with_seed(seed)
 
 
 def compare(
@@ -221,13 +215,15 @@ def curve_and_plain_loop(
     parsed = parse(model, task, settings, CurveSettings)
     with _session(parsed, progress) as session:
         finished = session.run(CurveStudy(), parsed.request)
+        from frostline.studies.planning.estimate import plain_loop_seconds
+
         seconds = plain_loop_seconds(session.resolver, finished.resolved)
     return result_of(CurveResult, finished.record, [finished.chapter]), seconds
 
 
 @contextmanager
 def _session(parsed: Parsed, progress: Progress | None) -> Iterator[Session]:
-    shown = progress or make_progress(Console(stderr=True))
+    shown = progress or make_progress(Screen(stderr=True))
     with shown, Session(parsed.request, parsed.options, shown) as session:
         yield session
 
@@ -237,9 +233,12 @@ def _compare_request(parsed: Parsed) -> CompareRequest:
 
 
 def _find_request(parsed: Parsed) -> FindRequest:
-    request, given = parsed.request, parsed.own.get("budget")
-    n_workers = parsed.options.n_workers or default_workers(request.threads, pick_device(request.device))
-    return FindRequest(request=request, budget=None if given is None else read_budget(given), n_workers=n_workers)
+    given = parsed.own.get("budget")
+    return FindRequest(
+        request=parsed.request,
+        budget=None if given is None else read_budget(given),
+        n_workers=parsed.options.n_workers,
+    )
 
 
 def _sizes_request(parsed: Parsed) -> SizesRequest:

@@ -6,6 +6,7 @@ Knows nothing of what went wrong; the raising module writes the message.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,10 +15,14 @@ EXIT_USAGE = 2
 EXIT_DATA = 3
 EXIT_MISSING_EXTRA = 4
 EXIT_CRASHED_RUNS = 5
+EXIT_SIGNAL = 128
+"""plus the number of the signal that ended a command, as shells show it"""
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """what a shell shows when the reader of a pipe ended first, as in `| head`"""
 
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Characters that steer a terminal, turn the direction of text, end a line, or cannot be written at all."""
 _NAMED = 3
 _LISTED = 10
 _LONGEST_NAME = 80
@@ -72,6 +77,22 @@ def one_line(error: BaseException, at_most: int = 300) -> str:
     """What a library's error says, in one line that can be printed."""
     said = "".join(character if character.isprintable() else " " for character in str(error))
     return " ".join(said.split())[:at_most]
+
+
+def printable(text: str) -> str:
+    r"""The text with escapes (`\x1b`, `\u202e`) for characters that must not reach a terminal; lines and tabs stay.
+
+    Text from outside may be in anything that is printed: labels, names of files, messages of libraries.
+    """
+    return UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in "\n\t":
+        return character
+    # JSON has the second form too, so a row of JSON stays one.
+    return f"\\x{ord(character):02x}" if character < " " else f"\\u{ord(character):04x}"
 
 
 def some(names: Sequence[str]) -> str:

@@ -15,11 +15,11 @@ from frostline import stats
 from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
 from frostline.kinds import kind_of
+from frostline.records.arrays import StoredArray
 from frostline.records.depth import FULL
 from frostline.records.keys import canonical_json
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Predictions
-from frostline.records.serial import StoredArray
 from frostline.records.specs import Protocol
 from synthetic import COST, COUNTS, TASK, make_curve, make_replicates, make_result, make_spec
 

@@ -18,8 +18,7 @@ from frostline.records.results import Crash
 from frostline.records.specs import RunSpec
 from frostline.testing import executors as conformance
 from frostline.testing.executors import Trial, check_executor, make_trial
-from frostline.training.checkpoints import from_bytes, to_bytes
-from frostline.training.loop import Checkpoint
+from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
 
 pytestmark = pytest.mark.usefixtures("own_fork_servers")
 
@@ -88,9 +87,9 @@ class ForgetsTheGenerator(Wrapped):
     """It resumes, but dropout draws other numbers."""
 
     def start(self, job: Job, listener: Listener) -> None:
-        if (checkpoint := from_bytes(job.checkpoint)) is not None:
+        if (checkpoint := from_bytes(job.checkpoint, job.spec.key)) is not None:
             changed = Checkpoint(**(vars(checkpoint) | {"generator": torch.Generator().manual_seed(7).get_state()}))
-            job = Job(job.spec, job.until, to_bytes(changed))
+            job = Job(job.spec, job.until, to_bytes(changed, job.spec.key))
         self.inner.start(job, listener)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from commands import Recorder, Toy, fork_servers_of, is_alive, numbers, run_all, workers_of
+from frostline.execution.fork_server import Log
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
@@ -42,6 +43,7 @@ PARENT = """
 import json, sys
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job
+from frostline.execution.fork_server import Log
 from frostline.execution.local import LocalProcesses
 from frostline.records.specs import RunSpec
 
@@ -203,36 +205,81 @@ def test_a_worker_ends_with_a_parent_that_is_killed_in_the_middle_of_a_run(
 
 def test_an_answer_that_a_kill_cuts_off_is_one_dead_worker() -> None:
     whole = io.BytesIO()
-    send(whole, {"result": 1}, b"0123456789")
-    assert receive(io.BytesIO(whole.getvalue())) == ({"result": 1}, b"0123456789")
+    send(whole, {"result": 1}, [b"0123456789", b"", memoryview(b"abc")])
+    assert receive(io.BytesIO(whole.getvalue())) == ({"result": 1}, [b"0123456789", b"", b"abc"])
     for length in range(len(whole.getvalue())):
         assert receive(io.BytesIO(whole.getvalue()[:length])) is None
 
 
-# A worker that dies in the middle of its answer.
-CUT_OFF = """
-import os, sys
+# Each worker that is forked sends the next of these answers to its first job, and is killed or lives on.
+ODD_ANSWERS = {
+    "half a line": b'{"result": {"spec": {"mod',
+    "half of the bytes": b'{"paused": {}, "n_bytes": [100]}\nhalf of the bytes',
+    "broken JSON": b'{"result": {"spec": \n',
+    "not text": b"\xff\xfe\x00\n",
+    "deep JSON": b"[" * 5_000 + b"\n",
+    "not an object": b"[]\n",
+    "no number of bytes": b'{"result": {}}\n',
+    "no bytes": b'{"result": {}, "n_bytes": [-1]}\n',
+    "an empty result": b'{"result": {}, "n_bytes": []}\n',
+    "an unknown answer": b'{"answer": 42, "n_bytes": []}\n',
+}
+SEND_ODDLY = """
+import json, os, sys
 
-def cut_off(stream, content, attached=b""):
-    stream.write(os.environ["ANSWER"].encode())
+answers = json.loads(os.environ["ANSWERS"])
+
+def odd(stream, content, attached=()):
+    stream.write(bytes.fromhex(answer))
     stream.flush()
-    os.kill(os.getpid(), 9)
+    if os.environ["DIES"]:
+        os.kill(os.getpid(), 9)
 
-os.register_at_fork(after_in_child=lambda: setattr(sys.modules["__main__"], "send", cut_off))
+def choose():
+    global answer
+    answer = answers.pop(0) if answers else None
+
+os.register_at_fork(
+    before=choose, after_in_child=lambda: answer is not None and setattr(sys.modules["__main__"], "send", odd)
+)
 """
 
 
-@pytest.mark.parametrize("answer", ['{"result": {"spec": {"mod', '{"paused": {}, "n_bytes": 100}\nhalf of the bytes'])
-def test_a_worker_killed_while_it_answers_is_a_crash_and_not_the_end(
-    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+@pytest.mark.parametrize("dies", ["", "yes"])
+def test_an_answer_that_cannot_be_read_is_a_crash_and_not_the_end(
+    spec: RunSpec, in_this_process: dict[str, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(CUT_OFF)
+    # One that waits for the rest of a message waits for as long as the sender lives.
+    names = [name for name in ODD_ANSWERS if dies or "half" not in name]
+    (tmp_path / "sitecustomize.py").write_text(SEND_ODDLY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("ANSWER", answer)
+    monkeypatch.setenv("ANSWERS", json.dumps([ODD_ANSWERS[name].hex() for name in names]))
+    monkeypatch.setenv("DIES", dies)
+    monkeypatch.setattr("frostline.execution.local._SECONDS_TO_DIE", 10.0 if dies else 0.1)
+    specs = [spec.replace(seed=seed) for seed in range(1, len(names) + 1)]
     with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
-        (outcome,) = run_all(executor, [spec], Recorder())
-    assert isinstance(outcome, Crash)
-    assert "SIGKILL" in outcome.error
+        *crashes, last = run_all(executor, [*specs, spec], Recorder())
+    assert len(crashes) == len(specs)
+    for name, asked, crash in zip(names, specs, crashes, strict=True):
+        assert isinstance(crash, Crash), name
+        assert crash.spec == asked
+        assert ("signal SIGKILL" if dies else "it sent no answer that can be read") in crash.error, name
+    assert isinstance(last, RunResult), "the next worker does its run"
+    assert numbers(last) == numbers(in_this_process[spec.key])
+
+
+def test_a_log_keeps_the_end_of_what_is_printed() -> None:
+    log = Log()
+    printing = subprocess.Popen(["sh", "-c", "head -c 200000000 /dev/zero; echo the end"], stdout=log.file)
+    log.close()
+    most = 0
+    while printing.poll() is None:
+        most = max(most, len(log._kept))
+        time.sleep(0.001)
+    said = log.text(60)
+    assert said.endswith("\0the end\n")
+    assert len(said) == 2**16
+    assert most <= 4 * 2**16, "what is kept in memory does not grow with what is printed"
 
 
 def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next_ones_do_not(

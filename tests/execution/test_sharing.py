@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -60,6 +63,44 @@ def test_a_run_claimed_elsewhere_is_left_until_it_is_stored_or_its_holder_is_gon
     assert outcomes[-1].score == (0.9 if has_result else 0.5)
     assert (sweep.n_done, sweep.n_reused) == ((2, 1) if has_result else (3, 0))
     assert not (tmp_path / "claims").exists()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from frostline.storage.claims import Claims
+
+claims = Claims(Path(sys.argv[1]))
+print(claims.take(sys.argv[2]), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_stopped_process_that_holds_a_claim_is_reported_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), SPECS[0].key], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "True\n"
+    if is_stopped:
+        holder.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+    monkeypatch.setattr("frostline.execution.sweep.STOPPED_SECONDS", 0.3)
+    monkeypatch.setattr("frostline.execution.sweep.POLL_SECONDS", 0.1)
+    threading.Timer(1.0, holder.kill).start()
+    listener = Messages()
+    (outcome,) = Sweep(Store(tmp_path), Scripted(lambda _: 0.5), [listener]).do([Wanted(SPECS[0])])
+    holder.communicate()
+    assert isinstance(outcome, RunResult), "once the holder is gone, the run is done here"
+    assert listener.texts[0] == f"waiting for 1 run of another process (pid {holder.pid})"
+    if is_stopped:
+        (said,) = listener.texts[1:]
+        assert said.startswith(f"process {holder.pid} is stopped and holds its runs")
+    else:
+        assert listener.texts[1:] == []
 
 
 def test_an_error_in_the_middle_leaves_no_claim(tmp_path: Path) -> None:

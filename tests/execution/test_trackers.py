@@ -55,6 +55,7 @@ def test_mlflow_reads_what_was_logged(
         assert run.data.metrics["score"] == pytest.approx(result.score)
         assert run.data.params["strategy"] == result.spec.strategy
         assert run.info.status == "FINISHED"
+        assert sys.argv[0] not in str(run.to_dictionary()), "the command line of this process is not sent"
 
 
 def test_wandb_is_told_group_name_and_values(
@@ -76,6 +77,7 @@ def test_wandb_is_told_group_name_and_values(
     assert [name for name, _ in calls] == ["init", "log", "finish"]
     assert calls[0][1]["group"] == tmp_path.name
     assert calls[0][1]["name"] == "freeze:2, rate 2e-05, seed 1"
+    assert calls[0][1]["settings"] == {"x_disable_meta": True}, "wandb would send the command line of this process"
     step, values = calls[1][1]
     assert step == 1
     assert final_values(results[1]).items() <= values.items()

@@ -96,3 +96,13 @@ def test_how_it_was_run() -> None:
     assert dict(comparison_words.how_run(make_comparison().replace(line_search=())))["learning rates"].endswith(
         "(given)"
     )
+
+
+def test_failed_runs_are_named_with_the_strategy() -> None:
+    failing = FEW | {"freeze:3": ((0.83, 0.83, 0.83, 0.83, 0.5), *FEW["freeze:3"][1:])}
+    comparison = make_comparison(failing)
+    assert "freeze:3 (1 of 5 runs failed) is the fastest that keeps 90%" in comparison_words.answer(comparison)
+    assert "; freeze:3 (1 of 5 runs failed) keeps " in comparison_words.short_answer(comparison)
+    assert "failed" not in comparison_words.answer(make_comparison(FEW)) + comparison_words.short_answer(
+        make_comparison(FEW)
+    )

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from frostline.analysis import Curve, DepthShare, Established, WithoutFailed
-from frostline.records.depth import FULL
+from frostline.records.depth import FULL, Depth
+from frostline.report.curve_tables import operating_table, paper_table, summary_table
 from frostline.report.wording import curve_words
 from frostline.report.wording.failure_words import advice
+from frostline.report.wording.sizes_words import answer_by_rows
 
 from .curves import make_curve
 
@@ -151,3 +153,63 @@ def test_without_failed_runs_the_estimate_may_be_another() -> None:
     said = curve_words.answer(curve.replace(operating_points_without_failed=(other,)))
     assert "Without the 1 run that failed, the estimate is training the last 2 of 6 layers." in said
     assert "Without" not in curve_words.answer(curve)
+
+
+def test_failed_runs_are_named_in_the_sentence_that_names_their_depth() -> None:
+    scores: dict[Depth, tuple[float, ...]] = {FULL: (0.9, 0.9, 0.9), 3: (0.82, 0.82, 0.5), 4: (0.6, 0.6, 0.6)}
+    curve = make_curve(scores)
+    assert "the closest, training the last 3 of 6 layers (1 of 3 runs failed), keeps 79.3%" in curve_words.answer(curve)
+    kept = make_curve(scores, keeps=(0.6,))
+    asked = kept.operating_points[0].replace(established=Established(n_frozen=3, trained_layers=3))
+    said = curve_words.answer(kept.replace(operating_points=(asked,)))
+    assert "is established for training the last 3 of 6 layers (1 of 3 runs failed)." in said
+    shallow = asked.replace(n_frozen=3, trained_layers=3)
+    assert curve_words.short_answer(kept.replace(operating_points=(shallow,))) == (
+        "Training the last 3 of 6 layers keeps 79.3% of the full score (1 of 3 runs failed)"
+    )
+    assert "failed" not in curve_words.answer(make_curve()) + curve_words.short_answer(make_curve())
+
+
+def test_tables_of_operating_points_name_failed_runs_too() -> None:
+    curve = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.8, 0.8, 0.5)}, keeps=(0.8,))
+    tables = operating_table(curve), summary_table([curve]), paper_table([curve])
+    for table in tables:
+        assert any("3 (1 of 3 runs failed)" in row for row in table.rows), table.title
+    sound = make_curve()
+    for table in (operating_table(sound), summary_table([sound]), paper_table([sound])):
+        assert not any("failed" in cell for row in table.rows for cell in row)
+
+
+def test_train_sizes_name_failed_runs_too() -> None:
+    some = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.8, 0.8, 0.5)}, keeps=(0.8,))
+    none = make_curve({FULL: (0.5, 0.5, 0.5), 3: (0.5, 0.5, 0.5)}, keeps=(0.8,))
+    assert answer_by_rows([(50, none), (100, some)]).endswith(
+        ": undefined (the full model did not learn) with 50 rows, 3 (1 of 3 runs failed) with 100 rows."
+    )
+
+
+def test_the_advice_about_a_depth_that_learned_nothing_follows_from_its_own_runs() -> None:
+    curve = make_curve({FULL: (0.623, 0.623), 6: (0.57, 0.57)}, chance=0.57)
+    full = curve.full.replace(train_scores=(0.99, 0.99))
+    head = curve.points[0].replace(train_scores=(0.57, 0.58))
+    said = curve_words.answer(curve.replace(full=full, points=(head,)))
+    assert said.endswith("or train longer (--epochs), use a higher learning rate (--lr), or train on more rows.")
+    assert "training rows are learned" not in said, "the full model did learn"
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_nothing"),
+    [
+        ({FULL: (0.8, 0.8), 6: (0.79, 0.79)}, False),
+        ({FULL: (0.8, 0.8), 6: (0.7, 0.7)}, False),  # the answer is the full model
+        ({FULL: (0.8, 0.8, 0.8), 6: (0.8, 0.8, 0.5)}, False),
+        ({FULL: (0.5, 0.5), 6: (0.5, 0.5)}, True),
+        ({FULL: (0.8, 0.5), 6: (0.79, 0.79)}, True),  # half of the full model's runs failed
+        ({FULL: (0.54, 0.54), 6: (0.5, 0.5)}, True),  # 93% of the full score, and a constant answer
+        ({FULL: (), 6: (0.7, 0.7)}, True),
+    ],
+)
+def test_an_answer_recommends_nothing_that_did_not_learn(
+    scores: dict[Depth, tuple[float, ...]], is_nothing: bool
+) -> None:
+    assert curve_words.recommends_nothing(make_curve(scores, keeps=(0.9,))) == is_nothing

@@ -181,8 +181,10 @@ def test_what_to_beware_of_is_told(toy: Toy, tmp_path: Path, capfd: pytest.Captu
         "1",
     )
     assert main([*leaky, "--max-length", "4", *where]) == 0
-    said = capfd.readouterr().out
+    said = capfd.readouterr().err
     assert "warning: leakage: 72 of 72 dev rows (100%) are also in train" in said
+    card = (tmp_path / "saved" / "README.md").read_text()
+    assert "(1 epoch, batch 16," in card
     assert "training texts were cut at 4 tokens" in said
 
 
@@ -213,6 +215,7 @@ class TestPredict:
         assert main(["predict", str(saved), str(path)]) == 0
         header, *rows = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
         assert header == ["id", "text", "note, quoted", "prediction", "probability_bad", "probability_good"]
+        awkward[1][2] = "'=1+1"  # a spreadsheet would take it for a formula
         assert [row[:3] for row in rows] == awkward
 
     @pytest.mark.parametrize(

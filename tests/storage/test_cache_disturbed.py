@@ -21,6 +21,8 @@ import pytest
 
 from commands import Command, Finished, Toy, announced_rng, curve_numbers, is_alive, numbers, runs_in, start, workers_of
 from frostline.records.results import RunResult
+from frostline.storage.sealed import read_sealed, seal
+from frostline.storage.shelf import Entry
 from frostline.testing.models import make_model, make_task
 from frostline.training.run import Runner
 from test_cli_killed import wait_for
@@ -66,7 +68,7 @@ class Place:
     def unfinished(self, since: int = 0) -> list[Path]:
         """What is being written, or was when its writer was killed; begun after a time in nanoseconds."""
         found = []
-        for path in self.cache.glob("prefix/*/.unfinished-*"):
+        for path in self.cache.glob("prefix/*/.frostline-*"):
             with contextlib.suppress(FileNotFoundError):
                 found += [path] if path.stat().st_ctime_ns > since else []
         return found
@@ -284,8 +286,7 @@ def test_twin_other_states_that_look_whole_move_numbers(
     for path in half.cache.rglob("1/states.npy"):
         np.save(path, np.load(path)[::-1])
         entry = path.with_name("entry.json")
-        described = {**json.loads(entry.read_text()), "checksum": zlib.crc32(path.read_bytes())}
-        entry.write_text(json.dumps(described))
+        entry.write_text(seal(Entry.from_json(read_sealed(entry)).replace(checksum=zlib.crc32(path.read_bytes()))))
     wrong = Runner().run(right.spec)
     assert wrong.warnings == right.warnings
     assert numbers(wrong) != numbers(right)

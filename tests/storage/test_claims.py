@@ -75,3 +75,13 @@ def test_the_claim_of_another_process_ends_with_its_release_or_its_death(tmp_pat
     holder.communicate()
     claims.release_all()
     assert not (tmp_path / "claims").exists()
+
+
+def test_what_a_killed_process_left_goes_with_the_next_command(tmp_path: Path) -> None:
+    holder = start_holder(tmp_path)
+    Claims(tmp_path)
+    assert (tmp_path / "claims" / "key").exists(), "its owner lives"
+    holder.kill()
+    holder.communicate()
+    Claims(tmp_path)
+    assert not (tmp_path / "claims").exists()

@@ -40,12 +40,16 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+def array_files(*results: RunResult) -> set[str]:
+    return {f"arrays/{array.digest}.npy" for result in results for array in result.predictions.arrays}
+
+
 def truncated(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
 def with_flipped_byte(content: bytes) -> bytes:
-    place = content.index(b'"base64": "') + 20
+    place = content.index(b'"array": "') + 20
     return content[:place] + (b"B" if content[place : place + 1] == b"A" else b"A") + content[place + 1 :]
 
 
@@ -177,13 +181,14 @@ class TestContract:
             "identity.json",
             f"runs/{RESULT.key}.json",
             f"crashed/{RESULT.key}.json",
+            *array_files(RESULT),
         }
 
 
 class TestIdentity:
-    @pytest.mark.parametrize("field", ["model_fingerprint", "task"])
-    def test_another_one_is_refused_naming_both(self, store: Store, field: str) -> None:
-        other = IDENTITY.replace(**{field: "c" * 32})
+    @pytest.mark.parametrize("changes", [{"model": "gpt", "model_fingerprint": "c" * 32}, {"task": "c"}])
+    def test_another_one_is_refused_naming_both(self, store: Store, changes: dict[str, str]) -> None:
+        other = IDENTITY.replace(**changes)
         with pytest.raises(UsageError, match="--out") as raised:
             Store.open(store.folder, other)
         assert IDENTITY.text in str(raised.value)
@@ -198,6 +203,10 @@ class TestIdentity:
         # Where the model is another too, both are named.
         with pytest.raises(UsageError, match="this is model"):
             Store.open(store.folder, IDENTITY.replace(data_fingerprint="c" * 32, model_fingerprint="d" * 32))
+
+    def test_a_changed_model_is_said_to_have_changed(self, store: Store) -> None:
+        with pytest.raises(UsageError, match=r"the model bert changed since the first run in --out .*Give another"):
+            Store.open(store.folder, IDENTITY.replace(model_fingerprint="c" * 32))
 
     def test_the_same_model_elsewhere_is_welcome(self, store: Store) -> None:
         store.put(RESULT)
@@ -320,7 +329,8 @@ class TestProcesses:
         assert {result.key for result in results} == keys
         assert len(keys) == n_runs
         assert {result.warnings for result in results} <= {(name,) for name in names}
-        assert files_below(tmp_path) == {"identity.json", *(f"runs/{key}.json" for key in keys)}
+        wanted = {"identity.json", *(f"runs/{key}.json" for key in keys)}
+        assert files_below(tmp_path) == wanted | array_files(*results)
 
     def test_one_that_is_killed_leaves_only_whole_files(self, tmp_path: Path, rng: np.random.Generator) -> None:
         n_kept = 0

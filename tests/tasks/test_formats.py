@@ -294,7 +294,8 @@ def test_a_line_of_200_mb_is_given_up_at_once(tmp_path: Path, suffix: str) -> No
 
     path = tmp_path / f"own{suffix}"
     with path.open("wb") as stream:
-        stream.write(b"text,label\n" if suffix in (".csv", ".tsv") else b'{"text": "a", "label": 0}\n')
+        begins = {".csv": b"text,label\n", ".tsv": b"text\tlabel\n"}
+        stream.write(begins.get(suffix, b'{"text": "a", "label": 0}\n'))
         for _ in range(200):
             stream.write(b"x" * 2**20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -22,9 +22,9 @@ from frostline.errors import FrostlineError
 from frostline.kinds import CLASSIFICATION, REGRESSION, kind_of
 from frostline.model.load import load_model
 from frostline.model.stack import FrozenMovedError, Stack
+from frostline.records.arrays import StoredArray
 from frostline.records.plans import Plan
 from frostline.records.results import RunResult
-from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
 from frostline.strategies import Strategy
 from frostline.testing.models import Family, make_model, make_spec, make_task
@@ -149,7 +149,7 @@ def test_the_score_is_the_last_epochs_not_the_best(folder: Path) -> None:
 
 def _bits(result: RunResult) -> tuple[object, ...]:
     losses = [loss.hex() for loss in losses_of(result)]
-    return losses, result.predictions.outputs.base64, result.metrics, result.train_score
+    return losses, result.predictions.outputs.digest, result.metrics, result.train_score
 
 
 @pytest.mark.parametrize("strategy", ["full", "freeze:0", "freeze:1", "freeze:2"])

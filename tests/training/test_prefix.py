@@ -20,7 +20,8 @@ from transformers.models.bert.modeling_bert import BertLayer
 from frostline.errors import FrostlineError
 from frostline.model.stack import Stack
 from frostline.records.specs import CacheDtype
-from frostline.storage.prefix_cache import HEADER_BYTES, Cache, Origin
+from frostline.storage.prefix_cache import Cache, Origin
+from frostline.storage.shelf import HEADER_BYTES
 from frostline.testing.models import Family, make_model, make_spec, make_task
 from frostline.training.batches import Encoded, make_batch
 from frostline.training.prefix import Prefixes, compute_states, estimated_bytes

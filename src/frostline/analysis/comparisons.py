@@ -11,7 +11,7 @@ from frostline import stats
 from frostline.analysis.curve_records import CurveCost, Interval, Replicated, RunCounts
 from frostline.analysis.points import Frame, Replicates, make_frame, pair_with_full, replicated
 from frostline.analysis.resampling import RESAMPLING_SEED
-from frostline.analysis.warnings import failed_words
+from frostline.analysis.warnings import failed_words, run_warnings
 from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.serial import Record, added_later
@@ -152,8 +152,8 @@ def build_comparison(
         warnings=(),
     )
     missing = {name: group.missing_seeds() for name, group in groups.items()}
-    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
-    return comparison.replace(warnings=tuple(dict.fromkeys([*_warnings(comparison, missing), *from_runs])))
+    warnings = [*_warnings(comparison, missing), *run_warnings(groups.values())]
+    return comparison.replace(warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _adjusted_interval(name: str, groups: Mapping[str, Replicates], frame: Frame) -> Interval | None:

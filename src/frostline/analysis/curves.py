@@ -34,7 +34,7 @@ from frostline.analysis.points import (
 )
 from frostline.analysis.resampling import RESAMPLING_SEED, dev_variance
 from frostline.analysis.verdicts import Judge
-from frostline.analysis.warnings import DevMargin, curve_warnings, means_by_depth
+from frostline.analysis.warnings import DevMargin, curve_warnings, means_by_depth, run_warnings
 from frostline.errors import FrostlineError
 from frostline.records.depth import FULL, Depth, depth_words
 from frostline.records.requests import StudyRequest
@@ -85,9 +85,8 @@ def build_curve(
         operating_points_without_failed=_without_failed(request.keep, scales, full_point, plain, frame),
     )
     missing = {depth: group.missing_seeds() for depth, group in groups.items()}
-    from_runs = [warning for group in groups.values() for result in group.finished() for warning in result.warnings]
     dev = _dev_margin(full.finished())
-    return curve.replace(warnings=curve_warnings(curve, missing, from_runs, dev))
+    return curve.replace(warnings=curve_warnings(curve, missing, run_warnings(groups.values()), dev))
 
 
 def _point(depth: Depth, group: Replicates, frame: Frame) -> Point:

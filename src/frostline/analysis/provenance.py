@@ -9,6 +9,7 @@ from pathlib import Path
 
 from frostline.analysis.resampling import has_failed
 from frostline.records.depth import FULL, Depth
+from frostline.records.environment import without_secrets
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
 from frostline.records.specs import Role
@@ -73,7 +74,7 @@ class Provenance(Record):
     folder: str
     """the output folder"""
     command: str
-    """the command line of the last run"""
+    """the frostline command of the last run, without secrets; empty if Python code called frostline"""
     settings: str
     """the resolved request, as `--config` takes it"""
     model_fingerprint: str
@@ -100,7 +101,7 @@ class Provenance(Record):
         where = last.environment
         return cls(
             folder=str(folder),
-            command=shlex.join([Path(where.command[0]).name, *where.command[1:]]) if where.command else "",
+            command=_shown(where.command),
             settings=settings,
             model_fingerprint=last.spec.model_fingerprint,
             data_fingerprint=last.spec.data_fingerprint,
@@ -110,3 +111,10 @@ class Provenance(Record):
             hardware=dict(where.hardware),
             at=where.at,
         )
+
+
+def _shown(command: Sequence[str]) -> str:
+    """A stored command as a report shows it. Release 0.1 stored the command line of any program: that is not shown."""
+    program = Path(command[0]) if command else Path()
+    is_ours = program.name == "frostline" or program.parts[-2:] == ("frostline", "__main__.py")
+    return shlex.join(["frostline", *without_secrets(command)[1:]]) if is_ours else ""

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from frostline import stats
 from frostline.analysis.curve_records import Curve, OperatingPoint, Point, Replicated
+from frostline.analysis.points import Replicates
 from frostline.records.depth import FULL, Depth, depth_words
+from frostline.records.environment import mixed_environments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,13 @@ def curve_warnings(
         *others,
     ]
     return tuple(dict.fromkeys(lines))
+
+
+def run_warnings(groups: Iterable[Replicates]) -> list[str]:
+    """Whether runs whose scores are compared were made in different environments; then what the runs say themselves."""
+    results = [result for group in groups for result in group.finished()]
+    mixed = mixed_environments(result.environment for result in results)
+    return [*mixed, *(warning for result in results for warning in result.warnings)]
 
 
 def _listed(numbers: Iterable[object]) -> str:

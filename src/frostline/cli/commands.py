@@ -5,8 +5,6 @@ What needs torch is imported inside. Results go to standard output, progress to 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Sequence
@@ -16,8 +14,9 @@ from typing import Annotated, Literal
 import typer
 
 from frostline.cli.app import app
+from frostline.cli.checks import end_check
 from frostline.cli.flags import AsJson, Model, console, end, option, print_json
-from frostline.errors import UsageError
+from frostline.errors import UsageError, printable
 from frostline.records.requests import RunOptions
 from frostline.records.serial import field_docs
 from frostline.records.specs import TaskSpec
@@ -37,14 +36,14 @@ def predict(
     overwrite: Annotated[bool, option("let --to replace a file that exists", "--overwrite", default="off")] = False,
 ) -> None:
     """Predict with a saved model: the file's columns, then `prediction` and one `probability_<label>` per class."""
-    from frostline.saving.predict import predict_file
-
     if to is not None and to.exists() and not overwrite:
         raise UsageError(f"--to {to} exists already; give another name, or add --overwrite to replace it")
+    from frostline.saving.predict import predict_file
+
     rows = predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl")
     written = _rows(rows, format)
     if to is None:
-        sys.stdout.write(written)
+        sys.stdout.write(printable(written) if sys.stdout.isatty() else written)
     else:
         atomic.write(to, written)
 
@@ -102,6 +101,33 @@ def report(
         print_chapters(console(), found)
 
 
+@app.command()
+def check(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="an output folder, or a folder that `train --save` or `find --save` made"),
+    ],
+    repair: Annotated[
+        bool, option("move damaged files aside; remove what nothing refers to or a killed process left", "--repair")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify every stored file of an output folder or a saved model. Exit code 3 if anything is wrong."""
+    from frostline.cli.checks import end_check
+    from frostline.report.numbers import counted
+    from frostline.saving.manifest import FILE_NAME, check_saved
+    from frostline.storage.check import check_folder, is_output_folder
+
+    if is_output_folder(folder):
+        found = check_folder(folder, repair=repair)
+        files, findings, warnings = counted(found.n_files, "file"), found.findings, found.warnings
+    elif (folder / FILE_NAME).exists():
+        files, findings, warnings = "all files", check_saved(folder), []
+    else:
+        raise UsageError(f"{folder} is neither a frostline output folder nor a model that frostline saved")
+    end_check(str(folder), files, findings, warnings, as_json=as_json)
+
+
 caches = typer.Typer(help="Cached prefix states on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
 app.add_typer(caches, name="cache")
 
@@ -134,6 +160,22 @@ def cache_rm(
     console().print(f"{numbers.size(n_bytes)} removed", highlight=False)
 
 
+@caches.command("check")
+def cache_check(
+    repair: Annotated[
+        bool, option("remove what is damaged or left over; it is computed again when needed", "--repair", default="off")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every cached array and list what is damaged, foreign or left over by a killed process."""
+    from frostline.report import numbers
+    from frostline.storage.prefix_cache import Cache, default_folder
+
+    cache = Cache(default_folder())
+    n_arrays = sum(len(shelf.depths()) for shelf in cache.shelves())
+    end_check(str(cache.folder), numbers.counted(n_arrays, "array"), cache.check(repair=repair), as_json=as_json)
+
+
 @app.command()
 def demo(
     out: Annotated[Path, option("folder of the runs", "--out")] = Path("runs/demo"),
@@ -154,8 +196,6 @@ def demo(
 def _rows(rows: Sequence[dict[str, str | float]], layout: str) -> str:
     if layout == "jsonl":
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    from frostline.report.formats.spreadsheet import as_csv
+
+    return as_csv(list(rows[0]), rows)

@@ -152,7 +152,9 @@ def _source(ctx: typer.Context, name: str) -> str | None:
 
 def console() -> Console:
     """Where results are printed."""
-    return Console()
+    from frostline.report.terminal import Screen  # `--help` needs none of what it imports
+
+    return Screen()
 
 
 def say(line: str) -> None:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import os
+import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import FrameType
 
 import typer
 
-from frostline.cli import commands, studies  # noqa: F401 - commands register in the order of their modules
+from frostline.cli import commands, studies, weights  # noqa: F401 - commands register in the order of their modules
 from frostline.cli.app import app
-from frostline.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_READER_GONE, EXIT_USAGE, FrostlineError, suggestion
+from frostline.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_READER_GONE,
+    EXIT_SIGNAL,
+    EXIT_USAGE,
+    FrostlineError,
+    printable,
+    suggestion,
+)
+from frostline.records.environment import as_command
 from frostline.storage import atomic
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_received: list[int] = []
+"""the signal that asked this process to end"""
 
 
 def _dashed(arguments: Iterable[str]) -> list[str]:
@@ -30,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code."""
     given = _dashed(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(given)
+        with as_command(given):
+            return _run(given)
     except FrostlineError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
@@ -40,17 +60,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return EXIT_READER_GONE
     except Exception as error:  # noqa: BLE001 - the outer frame
+        if _received:  # for example, the terminal is gone and nothing can be printed on it
+            return _interrupted()
         if isinstance(error, OSError) and (error.filename or atomic.is_full(error)):
             return _fail(_system_line(error), EXIT_USAGE)
-        traceback.print_exc()
+        sys.stderr.write(printable(traceback.format_exc()))
         return _fail("this is a fault of frostline; please report it with the lines above", EXIT_BUG)
 
 
 def _run(given: list[str]) -> int:
     code = app(args=given or ["--help"], prog_name="frostline", standalone_mode=False)
     if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-        return _fail("interrupted; finished runs are kept, the same command goes on from there", code)
+        return _interrupted()
     return code if isinstance(code, int) else 0
+
+
+def _interrupted() -> int:
+    number = signal.Signals(_received[0]) if _received else signal.SIGINT
+    how = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    return _fail(f"{how}; finished runs are kept, the same command goes on from there", EXIT_SIGNAL + number)
 
 
 def _system_line(error: OSError) -> str:
@@ -71,7 +99,8 @@ def _library_line(error: typer.TyperException, given: list[str]) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"frostline: {' '.join(message.split())}\n")
+    with contextlib.suppress(OSError):  # a terminal that is gone: the exit code still says it
+        sys.stderr.write(f"frostline: {printable(' '.join(message.split()))}\n")
     return code
 
 
@@ -80,7 +109,34 @@ def entry() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who called us
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    _make_safe()
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
     sys.exit(_flushed(main()))
+
+
+class _SafeRecord(logging.LogRecord):
+    """A log message without characters that steer the terminal."""
+
+    def getMessage(self) -> str:  # noqa: N802
+        """The message, with its arguments."""
+        return printable(super().getMessage())
+
+
+def _make_safe() -> None:
+    """Has warnings and log messages of libraries printed without characters that steer the terminal."""
+    as_text = warnings.formatwarning
+    vars(warnings)["formatwarning"] = lambda *given, **named: printable(as_text(*given, **named))
+    logging.setLogRecordFactory(_SafeRecord)
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Ends the command as Ctrl-C does: everything that is open is closed. The next signal ends the process at once."""
+    _received.append(number)
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def _flushed(code: int) -> int:
@@ -91,5 +147,7 @@ def _flushed(code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try, and complain, again
         if isinstance(error, BrokenPipeError):
             return EXIT_READER_GONE
+        if code:
+            return code
         return _fail(f"the output cannot be written: {error.strerror}; send it elsewhere", EXIT_USAGE)
     return code

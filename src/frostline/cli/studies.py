@@ -58,8 +58,7 @@ def train(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJso
         print_json(result.to_json())
         return
     score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-    for line in (f"{settings['save']}: {score}", *(f"warning: {warning}" for warning in result.warnings)):
-        say(line)
+    say(f"{settings['save']}: {score}")
 
 
 def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from frostline.records.specs import RunSpec
 
 
 class Listener:
-    """Receives events; override what you need. `started` and `epoch` may be called from any thread."""
+    """Receives events; override what you need. `started`, `epoch` and `message` may be called from any thread."""
 
     def planned(self, specs: Sequence[RunSpec]) -> None:
         """These runs are ahead."""

@@ -26,7 +26,7 @@ class Job:
     spec: RunSpec
     until: int | None = None
     """pause after this many steps, counted over the whole run; None: go on to the end"""
-    checkpoint: bytes | None = field(default=None, repr=False)
+    checkpoint: bytes | memoryview | None = field(default=None, repr=False)
     """the content the run goes on from; None: it starts at its first step"""
     nearby: tuple[str, ...] = ()
     """strategies that will run too: their prefix states may be computed in the same pass"""
@@ -47,8 +47,8 @@ class Executor(Protocol):
       goes on from there, in any process, and ends with the bits of a run that never paused. A checkpoint that cannot
       be read, or that lies beyond `until`, is ignored: the run starts at its first step.
     - **Events.** The listener gets `started` once per job, before its first epoch, and `epoch` for each epoch of the
-      job, in order, before the outcome. They may come from any thread. What a listener raises reaches the caller of
-      `outcome`. All other events belong to the sweep.
+      job, in order, before the outcome; and `message` if a worker has something to say while it works. They may come
+      from any thread. What a listener raises reaches the caller of `outcome`. All other events belong to the sweep.
     - **Exit.** Leaving the context ends all runs and all processes.
     """
 

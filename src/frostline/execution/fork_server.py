@@ -20,16 +20,47 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, final
+from typing import final
 
 _STATUS_BYTES = 4
+_MESSAGE_BYTES = 32
+"""a message to the server is padded to this length: macOS has no sockets that keep messages apart"""
 _N_FILES = 5
 """the files that come with `start`: the folder to work in, and four ends of pipes"""
 _PR_SET_PDEATHSIG = 1
+_LOG_BYTES = 2**16
+_SECONDS_TO_PRINT = 5.0
+"""how long a process that has ended may leave its last lines in the pipe, or to a child of its own"""
+
+
+@final
+class Log:
+    """The end of what processes print. They print into a pipe, so that no amount of it fills memory or disk."""
+
+    def __init__(self) -> None:
+        end, self.file = os.pipe()
+        self._kept = bytearray()
+        self._reader = threading.Thread(target=self._read, args=(end,), daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        """Closes this process's copy of `file`, once those that print have theirs."""
+        os.close(self.file)
+
+    def text(self, timeout: float) -> str:
+        """The end of what was printed. Waits up to `timeout` seconds for those that print to end."""
+        self._reader.join(timeout)
+        return self._kept[-_LOG_BYTES:].decode("utf-8", errors="replace")
+
+    def _read(self, end: int) -> None:
+        with os.fdopen(end, "rb", buffering=0) as stream:
+            while printed := stream.read(_LOG_BYTES):
+                self._kept += printed
+                if len(self._kept) > 2 * _LOG_BYTES:
+                    del self._kept[:-_LOG_BYTES]
 
 
 @final
@@ -42,14 +73,13 @@ class ForkServer:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._last_code = 0
-        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._log: Log | None = None
 
-    def fork(self, jobs: int, answers: int, log: IO[str]) -> ForkedProcess:
+    def fork(self, jobs: int, answers: int, log: int) -> ForkedProcess:
         """A new worker that reads jobs from one pipe, writes answers to another, and prints into a log."""
         ended, status = os.pipe()
         folder = os.open(".", os.O_RDONLY)  # paths in specs may be relative
-        number, files = next(self._numbers), (folder, jobs, answers, log.fileno(), status)
+        number, files = next(self._numbers), (folder, jobs, answers, log, status)
         try:
             with self._lock:
                 try:
@@ -57,10 +87,12 @@ class ForkServer:
                 except OSError:  # the server died
                     self._end()
                     self._send(b"start %d" % number, files)
+                process = self._process
         finally:
             os.close(status)
             os.close(folder)
-        return ForkedProcess(self, number, ended)
+        assert process is not None
+        return ForkedProcess(self, process, number, ended)
 
     def kill(self, number: int) -> None:
         """Kills a worker, if it is alive."""
@@ -77,36 +109,31 @@ class ForkServer:
         with self._lock:
             self._end()
 
-    def close(self) -> None:
-        """Ends the server and forgets its log."""
-        self.end()
-        self._log.close()
-
     @property
     def log(self) -> str:
-        """What the server printed, for example why an import failed."""
-        self._log.seek(0)
-        return self._log.read()
-
-    def last_code(self) -> int:
-        """The exit code of the server that ended last; waits if one is about to end."""
+        """The end of what the server printed, for example why an import failed."""
         with self._lock:
-            return self._last_code if self._process is None else self._process.wait()
+            is_alive = self._process is not None and self._process.poll() is None
+        return "" if self._log is None else self._log.text(0 if is_alive else _SECONDS_TO_PRINT)
 
     def _send(self, message: bytes, files: tuple[int, ...] = ()) -> None:
         if self._control is None:
-            self._begin()
+            self._log = Log()
+            try:
+                self._begin(self._log.file)
+            finally:
+                self._log.close()
         assert self._control is not None
-        socket.send_fds(self._control, [message], files)
+        socket.send_fds(self._control, [message.ljust(_MESSAGE_BYTES)], files)
 
-    def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _begin(self, log: int) -> None:
+        self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "frostline.execution.worker", str(self._max_cache_bytes), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+                stdout=log,
+                stderr=log,
                 pass_fds=(theirs.fileno(),),
                 env=self._environment,
             )
@@ -115,7 +142,7 @@ class ForkServer:
         if self._process is not None and self._control is not None:
             self._control.close()
             self._process.kill()
-            self._last_code = self._process.wait()
+            self._process.wait()
         self._process = self._control = None
 
 
@@ -123,8 +150,9 @@ class ForkServer:
 class ForkedProcess:
     """A process that the server forked: it can be killed and waited for."""
 
-    def __init__(self, server: ForkServer, number: int, ended: int) -> None:
-        self._server, self._number = server, number
+    def __init__(self, server: ForkServer, parent: subprocess.Popen[bytes], number: int, ended: int) -> None:
+        # The server may have been replaced by the time this process ends, so its parent is remembered.
+        self._server, self._parent, self._number = server, parent, number
         self._ended = os.fdopen(ended, "rb", buffering=0)
         self._code: int | None = None
         self._lock = threading.Lock()
@@ -142,7 +170,7 @@ class ForkedProcess:
                 if self._code is None:
                     status = self._ended.read(_STATUS_BYTES)
                     # Nothing is written if the server died: then the system killed its workers.
-                    self._code = int.from_bytes(status, "little", signed=True) if status else self._server.last_code()
+                    self._code = int.from_bytes(status, "little", signed=True) if status else self._parent.wait()
         return self._code
 
     def close(self) -> None:
@@ -157,7 +185,7 @@ class _Child:
 
     pid: int
     process: int
-    """a file that is readable when the process has ended"""
+    """the end of a pipe that is readable when the process has ended; a pidfd would be Linux only"""
     status: int
     """the pipe to the driver for the exit code"""
 
@@ -181,12 +209,14 @@ def serve(control: socket.socket, work: Callable[..., None]) -> None:
     server = os.getpid()
     while (asked := _next_start(control, children)) is not None:
         number, files = asked
+        ended, alive = os.pipe()
         if pid := os.fork():
             *others, status = files
-            children[number] = _Child(pid, os.pidfd_open(pid), status)
-            for file in others:
+            children[number] = _Child(pid, ended, status)
+            for file in (*others, alive):
                 os.close(file)
         else:
+            os.close(ended)  # `alive` stays open until this process ends
             _end_with(server)
             control.close()
             for child in children.values():
@@ -196,7 +226,9 @@ def serve(control: socket.socket, work: Callable[..., None]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Has the system kill this process when its parent ends."""
+    """Has the system kill this process when its parent ends; elsewhere than on Linux it ends with the driver only."""
+    if sys.platform != "linux":
+        return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
@@ -210,7 +242,7 @@ def _next_start(control: socket.socket, children: dict[bytes, _Child]) -> tuple[
         for number in [by_file[file] for file in ready if file in by_file]:
             children.pop(number).reap()
         if control.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(control, 64, _N_FILES)
+            message, files, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, _N_FILES)
             if not message:
                 return None
             what, number = message.split()

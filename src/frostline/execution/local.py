@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import signal
-import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +20,10 @@ from typing import IO, Self
 
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job, Outcome
-from frostline.execution.fork_server import ForkServer
-from frostline.execution.transport import job_message, receive, send
+from frostline.execution.fork_server import ForkServer, Log
+from frostline.execution.transport import Answer, answer_from_message, job_message, receive, send
 from frostline.records.environment import current_environment
-from frostline.records.results import Crash, EpochRecord, PausedRun, RunResult
+from frostline.records.results import Crash, EpochRecord
 from frostline.records.specs import RunSpec
 
 # glibc's allocator: use large pages if the system offers them, and return no memory before the end, because the next
@@ -34,6 +33,8 @@ _MEMORY = ":".join(
     for name, value in {"hugetlb": 1, "mmap_threshold": 2**25, "trim_threshold": 2**40, "top_pad": 2**26}.items()
 )
 _SECONDS_TO_DIE = 10.0
+_SECONDS_TO_PRINT = 1.0
+_LOG_SHOWN = 4000
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -85,7 +86,6 @@ class LocalProcesses:
         self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
-        self._fork_server.close()
 
     @property
     def n_free(self) -> int:
@@ -157,16 +157,17 @@ class _Worker:
 
     def __init__(self, server: ForkServer) -> None:
         self._fork_server = server
-        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._log = Log()
         their_jobs, jobs = os.pipe()
         answers, their_answers = os.pipe()
         self._jobs: IO[bytes] = os.fdopen(jobs, "wb")
         self._answers: IO[bytes] = os.fdopen(answers, "rb")
         try:
-            self._process = server.fork(their_jobs, their_answers, self._log)
+            self._process = server.fork(their_jobs, their_answers, self._log.file)
         finally:
             os.close(their_jobs)
             os.close(their_answers)
+            self._log.close()
 
     @property
     def is_dead(self) -> bool:
@@ -178,16 +179,21 @@ class _Worker:
             send(self._jobs, *job_message(job))
         except BrokenPipeError:
             return self._death(job.spec)
-        while (answer := receive(self._answers)) is not None:
-            content, attached = answer
-            if "result" in content:
-                return RunResult.from_json(content["result"])
-            if "paused" in content:
-                return PausedRun.from_json(content["paused"]).replace(checkpoint=attached)
-            if "crash" in content:
-                return Crash.from_json(content["crash"])
-            listener.epoch(job.spec, EpochRecord.from_json(content["epoch"]))
+        while (answer := self._answer()) is not None:
+            if isinstance(answer, EpochRecord):
+                listener.epoch(job.spec, answer)
+            elif isinstance(answer, str):
+                listener.message(answer)
+            elif answer.key == job.spec.key:
+                return answer
+            else:
+                break
         return self._death(job.spec)
+
+    def _answer(self) -> Answer | None:
+        """The next answer; None if there is none, or none that can be read."""
+        message = receive(self._answers)
+        return None if message is None else answer_from_message(*message)
 
     def kill(self) -> None:
         """Ends the process at once; a thread that waits for its answer gets a Crash."""
@@ -197,21 +203,20 @@ class _Worker:
         """Ends the process and closes its pipes; no thread may be waiting for its answer."""
         self._process.close()
         self._answers.close()
-        self._log.close()
         with contextlib.suppress(BrokenPipeError):  # a job that it died before reading
             self._jobs.close()
 
     def _death(self, spec: RunSpec) -> Crash:
         code = self._process.code(_SECONDS_TO_DIE)
-        if code is None:  # it closed its pipe but lives on
+        if code is None:
             self.kill()
-            code = -signal.SIGKILL
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            how = "ended, because it sent no answer that can be read"
+        else:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         hint = "; often the machine ran out of memory" if code == -signal.SIGKILL else ""
-        self._log.seek(0)
         return Crash(
             spec=spec,
             error=f"the process of this run died ({how}{hint})",
-            traceback=(self._fork_server.log + self._log.read())[-4000:],
+            traceback=(self._fork_server.log + self._log.text(_SECONDS_TO_PRINT))[-_LOG_SHOWN:],
             environment=current_environment(spec.device),
         )

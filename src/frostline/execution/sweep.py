@@ -20,7 +20,6 @@ handed to the executor as content when the run goes on.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,9 +32,11 @@ from frostline.errors import UsageError
 from frostline.execution.events import Broadcast, Listener
 from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
 from frostline.execution.progress import label
+from frostline.records.environment import check_environments, own_command
 from frostline.records.requests import Rerun
-from frostline.records.results import Crash, PausedRun, RunResult
+from frostline.records.results import Crash, Environment, PausedRun, RunResult
 from frostline.records.specs import RunSpec, TaskSpec
+from frostline.storage import locks
 from frostline.storage.claims import Claims
 from frostline.storage.runs import Store
 
@@ -44,6 +45,8 @@ Likely = Callable[[], Sequence[RunSpec]]
 
 POLL_SECONDS = 0.5
 """How often a sweep asks whether another process is done with a run."""
+STOPPED_SECONDS = 30.0
+"""How long a sweep waits before it reports that the other process is stopped."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ class _Call:
     """those of them that are not started here"""
     elsewhere: set[str] = field(default_factory=set)
     """keys of waiting runs that another process has claimed"""
-    has_said_so: bool = False
+    waits_since: float | None = None
+    """when everything that is left was first seen to be claimed by another process"""
+    stopped: set[int] = field(default_factory=set)
+    """processes that were reported as stopped"""
 
     @property
     def is_idle(self) -> bool:
@@ -87,6 +93,8 @@ class Sweep:
     rerun: Rerun = "only-missing"
     nearby: Sequence[str] = ()
     """strategies whose prefix states are computed together with deeper ones, because they may be wanted later"""
+    same_as: Environment | None = None
+    """stored runs from another environment are refused; None: they are used"""
     n_done: int = field(default=0, init=False)
     n_reused: int = field(default=0, init=False)
     crashes: list[Crash] = field(default_factory=list, init=False)
@@ -151,15 +159,21 @@ class Sweep:
             if not fresh:  # an old checkpoint must not be used either
                 self.store.drop_checkpoint(key)
             return None
-        return self.store.get(key) if wanted.until is None else self.store.get_paused(key, wanted.until)
+        kept = self.store.get(key) if wanted.until is None else self.store.get_paused(key, wanted.until)
+        if self.same_as is not None and isinstance(kept, RunResult):
+            check_environments([kept.environment], self.same_as)
+        return kept
 
     def _check_missing(self, missing: Mapping[str, Wanted]) -> None:
         """Reports damaged files; a UsageError if runs are missing and must not be done."""
-        for path, reason in self.store.damaged.items():
-            self._listener.message(f"not used: {reason}; {path.name} is run again")
-        self.store.damaged.clear()
+        self._report_damaged()
         if missing and self.rerun == "never":
             raise UsageError(f"{len(missing)} runs are missing and --rerun never forbids doing them")
+
+    def _report_damaged(self) -> None:
+        for reason in self.store.damaged.values():
+            self._listener.message(f"not used: {reason}; the run is done again")
+        self.store.damaged.clear()
 
     def _outcomes(self, missing: dict[str, Wanted], likely: Likely) -> Iterator[Outcome]:
         """One outcome per missing run, as they end."""
@@ -211,13 +225,21 @@ class Sweep:
                 yield self._found(kept)
 
     def _wait(self, call: _Call) -> None:
-        """Waits a moment for another process; says so once."""
+        """Waits a moment for another process; says so once, and once more if that process is stopped."""
         self._drop_early(set(self._early))
-        if not call.has_said_so:
-            call.has_said_so = True
+        holders = self._claims.holders(call.left)
+        if call.waits_since is None:
+            call.waits_since = time.monotonic()
             runs = "1 run" if len(call.left) == 1 else f"{len(call.left)} runs"
-            pids = ", ".join(str(pid) for pid in self._claims.holders(call.left))
+            pids = ", ".join(str(pid) for pid in holders)
             self._listener.message(f"waiting for {runs} of another process (pid {pids})")
+        if time.monotonic() - call.waits_since >= STOPPED_SECONDS:
+            for pid in [pid for pid in holders if pid not in call.stopped and locks.is_stopped(pid)]:
+                call.stopped.add(pid)
+                self._listener.message(
+                    f"process {pid} is stopped and holds its runs: continue it with `kill -CONT {pid}`, or end it "
+                    f"with `kill -KILL {pid}` and its runs are done here"
+                )
         time.sleep(POLL_SECONDS)
 
     def _start_early(self, likely: Sequence[RunSpec], call: _Call) -> None:
@@ -236,6 +258,7 @@ class Sweep:
     def _start(self, wanted: Wanted, others: Sequence[RunSpec]) -> None:
         nearby = tuple(sorted({*cached_strategies(others), *self.nearby}))
         job = Job(wanted.spec, wanted.until, self.store.checkpoint(wanted.key), nearby)
+        self._report_damaged()
         self.executor.start(job, self._listener)
 
     def _drop_early(self, keys: Collection[str]) -> None:
@@ -265,8 +288,8 @@ class Sweep:
         return outcome
 
     def _keep(self, result: RunResult) -> RunResult:
-        result = result.replace(environment=result.environment.replace(command=tuple(sys.argv)))
-        self.store.put(result, replace=self.rerun == "always")
+        result = result.replace(environment=result.environment.replace(command=own_command()))
+        result = self.store.put(result, replace=self.rerun == "always")  # its arrays may be large: not in memory
         self.store.drop_checkpoint(result.key)
         self._fresh.setdefault(result.key, set()).add(None)
         self.n_done += 1
@@ -280,7 +303,7 @@ class Sweep:
         return paused.replace(checkpoint=None)  # it may be large, and it is in the store
 
     def _keep_crash(self, crash: Crash) -> Crash:
-        crash = crash.replace(environment=crash.environment.replace(command=tuple(sys.argv)))
+        crash = crash.replace(environment=crash.environment.replace(command=own_command()))
         path = self.store.put_crash(crash)
         self.crashes.append(crash)
         self._listener.crashed(crash, path)

@@ -126,6 +126,8 @@ class Wandb(Listener):
             config=settings(result.spec),
             dir=str(self._out),
             reinit=True,
+            # Or wandb would send the command line of this process, which may hold passwords.
+            settings={"x_disable_meta": True},
         )
         for step, values in _steps(result):
             run.log(values, step=step)

@@ -1,4 +1,4 @@
-"""What a worker does: it reads jobs from its standard input and writes epochs and outcomes to a pipe of its own.
+"""What a worker does: it reads jobs from its standard input and writes epochs, messages and outcomes to its own pipe.
 
 `python -m frostline.execution.worker` starts the fork server (`fork_server.py`), which forks the workers. A worker ends
 when the driver ends, even in the middle of a run, because its input ends. It also ends when the fork server ends.
@@ -16,11 +16,11 @@ import threading
 import traceback
 from typing import IO, TYPE_CHECKING
 
-from frostline.execution.executor import Job
+from frostline.execution.executor import Job, Outcome
 from frostline.execution.fork_server import serve
-from frostline.execution.transport import Message, job_from_message, receive, send
+from frostline.execution.transport import Message, job_from_message, outcome_message, receive, send
 from frostline.records.environment import current_environment
-from frostline.records.results import Crash, EpochRecord, PausedRun
+from frostline.records.results import Crash, EpochRecord
 
 if TYPE_CHECKING:
     from frostline.training.run import Runner
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Imports what a worker needs, then forks workers until the driver is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they reach the whole group; the driver decides
+        signal.signal(number, signal.SIG_IGN)
     max_cache_bytes, control = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))
 
     from frostline.training.run import Runner
@@ -49,6 +50,7 @@ def _work(runner: Runner, folder: int, jobs: int, answers: int, log: int, status
     messages: queue.Queue[Message] = queue.Queue()
     threading.Thread(target=_read, args=(messages,), daemon=True).start()
     with os.fdopen(answers, "wb") as stream:
+        runner.prefixes.say = lambda text: send(stream, {"message": text})
         while True:
             _do(runner, job_from_message(*messages.get()), stream)
 
@@ -57,21 +59,17 @@ def _do(runner: Runner, job: Job, answers: IO[bytes]) -> None:
     def on_epoch(record: EpochRecord) -> None:
         send(answers, {"epoch": record.to_json()})
 
+    outcome: Outcome
     try:
         outcome = runner.advance(job.spec, on_epoch, until=job.until, checkpoint=job.checkpoint, nearby=job.nearby)
     except Exception as error:  # noqa: BLE001 - the per-run guard: the crash is recorded and the sweep goes on
-        crash = Crash(
+        outcome = Crash(
             spec=job.spec,
             error=f"{type(error).__name__}: {error}",
             traceback=traceback.format_exc(),
             environment=current_environment(job.spec.device),
         )
-        send(answers, {"crash": crash.to_json()})
-    else:
-        if isinstance(outcome, PausedRun):
-            send(answers, {"paused": outcome.to_json()}, outcome.checkpoint or b"")
-        else:
-            send(answers, {"result": outcome.to_json()})
+    send(answers, *outcome_message(outcome))
 
 
 def _read(messages: queue.Queue[Message]) -> None:

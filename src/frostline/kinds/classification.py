@@ -28,6 +28,7 @@ from frostline.kinds.metrics import (
     mcc,
     mcc_of_tables,
     roc_auc,
+    row_parts,
 )
 
 _LONGEST = 80
@@ -44,9 +45,11 @@ _RAREST_SHARE = 0.1
 
 def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The classes in order: by value if all are numbers, otherwise by alphabet."""
-    _check_missing(labels)
-    _check_lists(labels)
-    names = sorted(set(labels))
+    # Each label once, in the order of the rows: there may be millions of rows.
+    distinct = list(dict.fromkeys(labels))
+    _check_missing(labels, distinct)
+    _check_lists(labels, distinct)
+    names = sorted(distinct)
     if any(as_number(name) is None for name in names):
         return tuple(names)
     names.sort(key=Decimal)
@@ -56,28 +59,27 @@ def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_missing(labels: Sequence[str]) -> None:
+def _check_missing(labels: Sequence[str], distinct: Sequence[str]) -> None:
     """Raise if a label such as `nan` stands among numbers. Among words, `none` is a class like any other."""
-    missing = [place for place, label in enumerate(labels) if label.lower() in _MISSING]
-    others = {label for label in labels if label.lower() not in _MISSING}
-    if missing and others and all(as_number(label) is not None for label in others):
-        what = f"the label {labels[missing[0]]!r} among numbers means that it is missing"
-        raise LabelError(f"{what}; leave such rows out", missing[0])
+    missing = next((label for label in distinct if label.lower() in _MISSING), None)
+    others = [label for label in distinct if label.lower() not in _MISSING]
+    if missing is not None and others and all(as_number(label) is not None for label in others):
+        what = f"the label {missing!r} among numbers means that it is missing"
+        raise LabelError(f"{what}; leave such rows out", labels.index(missing))
 
 
-def _check_lists(labels: Sequence[str]) -> None:
-    place = next((place for place, label in enumerate(labels) if _LIST.search(label)), None)
-    if place is not None and all(label.startswith("[") and label.endswith("]") for label in labels):
-        raise LabelError(f"the label {unsupported('a list')}", place)
+def _check_lists(labels: Sequence[str], distinct: Sequence[str]) -> None:
+    several = next((label for label in distinct if _LIST.search(label)), None)
+    if several is not None and all(label.startswith("[") and label.endswith("]") for label in distinct):
+        raise LabelError(f"the label {unsupported('a list')}", labels.index(several))
 
 
 def encode(written: Sequence[str], classes: Sequence[str]) -> Labels:
     """The class number of each label."""
     numbers = {name: number for number, name in enumerate(classes)}
-    for place, label in enumerate(written):
-        if label not in numbers:
-            raise LabelError(f"unknown label {label[:_LONGEST]!r}; known: {listed(classes)}", place)
-    return np.array([numbers[label] for label in written], dtype=np.int64)
+    if (unknown := next((label for label in written if label not in numbers), None)) is not None:
+        raise LabelError(f"unknown label {unknown[:_LONGEST]!r}; known: {listed(classes)}", written.index(unknown))
+    return np.fromiter((numbers[label] for label in written), dtype=np.int64, count=len(written))
 
 
 def warnings(train: Labels, dev: Labels, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
@@ -116,12 +118,17 @@ def stratified_order(labels: Labels, rng: np.random.Generator) -> NDArray[np.int
     """A random order in which every beginning has the classes in their shares."""
     # Each class is shuffled and spread evenly over [0, 1]; sorting by these ranks merges the classes in proportion.
     rank = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+    for members in _by_class(labels):
         rank[rng.permutation(members)] = (np.arange(len(members)) + 0.5) / len(members)
     # Classes of the same size have equal ranks. Without random ties the lowest class would always come first.
     ties = rng.random(len(labels))
-    return np.lexsort((ties, rank)).astype(np.int64)
+    return np.lexsort((ties, rank)).astype(np.int64, copy=False)
+
+
+def _by_class(labels: Labels) -> list[NDArray[np.intp]]:
+    """The positions of each class, ascending."""
+    positions = np.argsort(labels, kind="stable")
+    return np.split(positions, np.flatnonzero(np.diff(labels[positions])) + 1)
 
 
 def check_labels(metric: Metric, labels: Array) -> None:
@@ -147,10 +154,25 @@ def check_outputs(metric: Metric, labels: Array, outputs: Array) -> None:
 
 def cross_entropy(labels: Labels, outputs: Array) -> float:
     """The mean cross-entropy in nats."""
+    right = outputs[np.arange(len(outputs)), labels].astype(np.float64)
+    return float(np.mean(np.concatenate([_log_totals(part) for part in row_parts(outputs)]) - right))
+
+
+def _log_totals(outputs: Array) -> NDArray[np.float64]:
+    """The logarithm of the sum of exponentials, per row."""
     wide = outputs.astype(np.float64)
     highest = wide.max(axis=1, keepdims=True)
-    totals = highest[:, 0] + np.log(np.exp(wide - highest).sum(axis=1))
-    return float(np.mean(totals - wide[np.arange(len(wide)), labels]))
+    totals: NDArray[np.float64] = highest[:, 0] + np.log(np.exp(wide - highest).sum(axis=1))
+    return totals
+
+
+def constants(labels: Labels) -> Array:
+    """The classes that may be the best constant answer: of classes with equally many rows, the first.
+
+    With three classes or more, a metric here treats all classes alike.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    return classes if len(classes) < 3 else np.sort(classes[np.unique(counts, return_index=True)[1]])
 
 
 def prediction(outputs: Array, names: Sequence[str]) -> dict[str, str | float]:
@@ -163,8 +185,8 @@ def prediction(outputs: Array, names: Sequence[str]) -> dict[str, str | float]:
 
 def classes_of(outputs: Array) -> Array:
     """The class with the largest output, per row."""
-    classes: Array = outputs.argmax(axis=1)
-    return classes
+    # In parts, because numpy copies an array that it may not write to.
+    return np.concatenate([part.argmax(axis=1) for part in row_parts(outputs)])
 
 
 def margins_of(outputs: Array) -> Array:
@@ -183,16 +205,26 @@ CLASSIFICATION = Kind(
     units=each_row,
     metrics=types.MappingProxyType(
         {
-            "accuracy": Metric(of=accuracy, answers=classes_of, of_tables=accuracy_of_tables),
+            "accuracy": Metric(
+                of=accuracy,
+                answers=classes_of,
+                of_tables=accuracy_of_tables,
+                of_guessing=lambda counts: float(((counts / counts.sum()) ** 2).sum()),
+            ),
             "f1": Metric(of=f1, answers=classes_of, of_tables=f1_of_tables, is_binary=True),
-            "macro_f1": Metric(of=macro_f1, answers=classes_of, of_tables=macro_f1_of_tables),
-            "mcc": Metric(of=mcc, answers=classes_of, of_tables=mcc_of_tables),
+            "macro_f1": Metric(
+                of=macro_f1,
+                answers=classes_of,
+                of_tables=macro_f1_of_tables,
+                of_guessing=lambda counts: 1 / np.count_nonzero(counts),
+            ),
+            "mcc": Metric(of=mcc, answers=classes_of, of_tables=mcc_of_tables, of_guessing=lambda _: 0.0),
             "roc_auc": Metric(of=roc_auc, answers=margins_of, is_binary=True),
         }
     ),
     check_labels=check_labels,
     check_outputs=check_outputs,
-    constants=np.unique,
+    constants=constants,
     mean_loss=cross_entropy,
     torch_loss="torch.nn.functional:cross_entropy",
     head_class="transformers:AutoModelForSequenceClassification",

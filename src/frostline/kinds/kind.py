@@ -23,6 +23,9 @@ from frostline.kinds.labels import Labels
 from frostline.kinds.metrics import Array, Metric
 from frostline.stats import is_above
 
+_MOST_CLASSES = 2048
+"""up to this many classes, a table of all pairs of classes is small"""
+
 
 @final
 @dataclass(frozen=True)
@@ -117,7 +120,10 @@ class Kind:
         if metric.of_tables is None:
             return constant
         counts = np.bincount(labels, minlength=2)
-        guessed = float(metric.of_tables(np.outer(counts, counts / len(labels))))
+        if len(counts) > _MOST_CLASSES and metric.of_guessing is not None:
+            guessed = metric.of_guessing(counts)
+        else:
+            guessed = float(metric.of_tables(np.outer(counts, counts / len(labels))))
         return guessed if is_above(guessed, constant) else constant
 
     def best_constant(self, metric_name: str, labels: Array) -> Any:
@@ -128,8 +134,11 @@ class Kind:
 
     def constant_outputs(self, answer: Any, n_rows: int, n_classes: int) -> NDArray[np.float32]:
         """The raw outputs of a model that gives every row the same answer; `n_classes` is 0 without classes."""
-        row = np.eye(n_classes)[int(answer)] if self.has_classes else np.full(self.n_outputs or 1, answer)
-        return np.tile(row.astype(np.float32), (n_rows, 1))
+        if not self.has_classes:
+            return np.full((n_rows, self.n_outputs or 1), answer, dtype=np.float32)
+        outputs = np.zeros((n_rows, n_classes), dtype=np.float32)
+        outputs[:, int(answer)] = 1
+        return outputs
 
     def head(self, label_names: Sequence[str]) -> Head:
         """The head for a task with these classes (none: the kind has a fixed number of outputs)."""

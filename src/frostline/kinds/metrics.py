@@ -6,9 +6,10 @@ written in the kind (`classification`, `regression`).
 
 from __future__ import annotations
 
+import math
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from frostline.errors import UsageError, suggestion
 
 Array = NDArray[Any]
+
+_NUMBERS_AT_ONCE = 2**23
 
 
 def accuracy(labels: Array, predicted: Array) -> float:
@@ -167,6 +170,8 @@ class Metric:
     of_tables: Callable[[Array], Array] | None = None
     """the same score for many tables of counts (…, true class, predicted class) at once, if it can be computed from
     them; it makes intervals fast"""
+    of_guessing: Callable[[Array], float] | None = None
+    """rows of each class → the score of guessing classes by their shares; used if a table would be too large"""
     is_binary: bool = False
     """it is defined for two classes only"""
     is_score: bool = True
@@ -179,9 +184,15 @@ def check_rows(labels: Array) -> None:
         raise UsageError(f"labels have shape {labels.shape}; they must have one entry per row: (rows,), at least one")
 
 
+def row_parts(values: Array) -> Iterator[Array]:
+    """The rows in parts of about 8 million numbers, for work that would copy a large array."""
+    n_rows = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(values.shape[1:])))
+    return (values[first : first + n_rows] for first in range(0, len(values), n_rows))
+
+
 def check_finite(what: str, values: Array) -> None:
     """Raise a UsageError if some values are infinite or not a number."""
-    n_bad = values.size - int(np.count_nonzero(np.isfinite(values)))
+    n_bad = sum(part.size - int(np.count_nonzero(np.isfinite(part))) for part in row_parts(values))
     if n_bad:
         raise UsageError(
             f"{n_bad} of {values.size} {what} are not finite numbers; did training diverge? Try a lower rate"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import pickle
 import re
 import struct
@@ -26,10 +25,12 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, FrostlineError, UsageError, one_line, some, suggestion
+from frostline.model.added.vocabulary import word_embeddings
 from frostline.model.stack import NoDepthError, Stack
+from frostline.records.serial import read_json
 
 FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
 """Names to suggest for a mistyped one: the models of the paper and of the demo."""
@@ -103,6 +104,25 @@ def check_weight_files(folder: Path) -> None:
             raise DataError(f"truncated, or not a safetensors file ({error}); download it again", path=file) from error
 
 
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Raises if the tokenizer has more tokens than the embedding matrix has rows."""
+    words = word_embeddings(model)
+    rows = len(tokenizer) if words is None else words.num_embeddings
+    if len(tokenizer) > rows:
+        raise UsageError(
+            f"{tokenizer.name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeddings for {rows}; "
+            "they do not fit: save the model's own tokenizer with it"
+        )
+
+
+def check_tokenizer_files(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises if a folder has no file of the tokenizer's own."""
+    # Without these files the library silently makes a tokenizer of five special tokens (TRAPS 31).
+    names = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+    if not any((folder / name).is_file() for name in names):
+        raise DataError(f"no tokenizer file (one of {', '.join(sorted(names))}); save the tokenizer there", path=folder)
+
+
 def check_finite(name: str, model: PreTrainedModel) -> None:
     """Raises if a weight is NaN or infinite."""
     wrong = [weight for weight, tensor in model.named_parameters() if not torch.isfinite(tensor).all()]
@@ -156,12 +176,7 @@ def _check_shards(index: Path) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise DataError(f"broken JSON: {error.msg}", path=path, line=error.lineno) from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"not readable: {error}", path=path) from error
+    value = read_json(path)
     if not isinstance(value, dict):
         raise DataError("it must hold a JSON object", path=path)
     return value

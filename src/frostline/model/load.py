@@ -6,7 +6,6 @@ Models are loaded with the library's own calls, in fp32, without remote code and
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub import hf_hub_download
 from numpy.typing import NDArray
 from safetensors.torch import load_model as fill_model
 from safetensors.torch import save_model
@@ -25,16 +25,25 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as library_logging
 
 from frostline.errors import DataError, UsageError, some
 from frostline.kinds import CLASSIFICATION, Head, Kind, imported
 from frostline.model.added.redraw import redraw
 from frostline.model.added.vocabulary import word_embeddings
-from frostline.model.faults import check_finite, check_folder, check_trunk, check_weight_files, one_line_errors
+from frostline.model.faults import (
+    check_finite,
+    check_folder,
+    check_tokenizer,
+    check_tokenizer_files,
+    check_trunk,
+    check_weight_files,
+    one_line_errors,
+)
+from frostline.model.identity import Identity, Loaded, changed, fingerprint
 from frostline.model.packing import first_position
-from frostline.model.stack import NoDepthError, Stack, bits_of
-from frostline.records.keys import key_of
+from frostline.model.stack import NoDepthError, Stack
 from frostline.tasks import demo_model_folder
 
 DEMO_MODEL = "all-MiniLM-L6-v2"
@@ -48,18 +57,14 @@ _OWN_HEAD = Head(CLASSIFICATION.head_class, {})
 _LEAST_TOKENS = 3
 """The shortest useful row: one token between two special ones."""
 
-# Fields of a configuration about the task or the library, not the pretrained model; left out of the fingerprint.
-_NOT_OF_THE_MODEL = {
-    "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
-    "problem_type", "torch_dtype", "transformers_version",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Pretrained:
     """What is known about a pretrained model before any run."""
 
     name: str
+    revision: str | None
+    """the commit of a model from the Hub; later loads ask for it, because a branch can move"""
     fingerprint: str
     n_layers: int
     width: int
@@ -85,17 +90,18 @@ class Pretrained:
 def describe(name: str) -> Pretrained:
     """Loads a model once, checks it and describes it; raises a DataError if its files are faulty."""
     load_config(name)
-    tokenizer = load_tokenizer(name)
-    model, missing, mismatched = _load(name, head_seed=0)
+    revision = _commit_of(name)
+    loaded, tokenizer, found = _load_with_own_head(name, revision)
+    model, missing, mismatched = loaded.model, loaded.missing, loaded.mismatched
     check_tokenizer(tokenizer, model)
     check_finite(name, model)
-    fingerprint = _fingerprint(name, model, missing | mismatched, tokenizer)
     stack = Stack(_padding_with(model, tokenizer.pad_token_id))
     check_trunk(name, stack, missing, mismatched)
     no_depth = _no_depth(stack)
     return Pretrained(
         name=name,
-        fingerprint=fingerprint,
+        revision=revision,
+        fingerprint=found,
         n_layers=stack.n_layers,
         width=0 if no_depth else stack.structure.width,
         no_depth=no_depth,
@@ -108,10 +114,12 @@ def describe(name: str) -> Pretrained:
     )
 
 
-def fingerprint_of(name: str) -> str:
-    """The same fingerprint as in `describe`, without the checks."""
-    model, missing, mismatched = _load(name, head_seed=0)
-    return _fingerprint(name, model, missing | mismatched, load_tokenizer(name))
+def identify(name: str, revision: str | None, expected: str) -> Identity:
+    """What later loads of a model are compared with; raises a DataError if it has another fingerprint than expected."""
+    loaded, tokenizer, found = _load_with_own_head(name, revision)
+    if found != expected:
+        raise changed(name, f"its fingerprint is {found[:8]}, not {expected[:8]}")
+    return Identity.of(loaded, tokenizer)
 
 
 def located(name: str) -> str:
@@ -120,10 +128,21 @@ def located(name: str) -> str:
     return str(demo_model_folder()) if is_demo else name
 
 
-def load_model(name: str, *, head_seed: int, head: Head, pad_token_id: int | None) -> PreTrainedModel:
-    """The pretrained model with a new head for the task, drawn from `head_seed`."""
-    model, missing, mismatched = _load(name, head_seed=head_seed, head=head)
-    if not (missing | mismatched) & _head(model):
+def load_model(
+    name: str,
+    *,
+    head_seed: int,
+    head: Head,
+    pad_token_id: int | None,
+    revision: str | None = None,
+    identity: Identity | None = None,
+) -> PreTrainedModel:
+    """The pretrained model with a new head for the task, drawn from `head_seed`; the one with `identity`, if given."""
+    loaded = _load(name, revision, head_seed=head_seed, head=head)
+    model, head_tensors = loaded.model, _head(loaded.model)
+    if identity is not None:
+        identity.check_model(loaded, head_tensors, head.config)
+    if not (loaded.missing | loaded.mismatched) & head_tensors:
         _draw_head(model, head_seed)
     return _padding_with(model, pad_token_id)
 
@@ -131,8 +150,10 @@ def load_model(name: str, *, head_seed: int, head: Head, pad_token_id: int | Non
 def load_trained(folder: Path, kind: Kind = CLASSIFICATION) -> PreTrainedModel:
     """A fine-tuned model with the head it was saved with; a DataError if it has none: the library would draw one."""
     load_config(str(folder))
-    model, missing, mismatched = _load(str(folder), head_seed=0, head=Head(kind.head_class, {}))
-    if drawn := sorted((missing | mismatched) & {name for name, _ in model.named_parameters()}):
+    loaded = _load(str(folder), head_seed=0, head=Head(kind.head_class, {}))
+    model = loaded.model
+    drawn = sorted((loaded.missing | loaded.mismatched) & {name for name, _ in model.named_parameters()})
+    if drawn:
         raise DataError(
             f"not a fine-tuned model: it lacks {some(drawn)}; `frostline train --save` and `find --save` make one",
             path=folder,
@@ -184,28 +205,17 @@ def load_config(name: str) -> PreTrainedConfig:
     return config
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The model's tokenizer with a pad token. Decoders often have none and get the end token."""
     with quiet(), one_line_errors(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(located(name), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(located(name), revision=revision, trust_remote_code=False)
         if Path(name).is_dir():
-            _check_tokenizer_files(Path(name), tokenizer)
+            check_tokenizer_files(Path(name), tokenizer)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if tokenizer.pad_token is None:
         # Any token will do: the mask says what is padding.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
     return tokenizer
-
-
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Raises if the tokenizer has more tokens than the embedding matrix has rows."""
-    words = word_embeddings(model)
-    rows = len(tokenizer) if words is None else words.num_embeddings
-    if len(tokenizer) > rows:
-        raise UsageError(
-            f"{tokenizer.name_or_path}: the tokenizer has {len(tokenizer)} tokens, the model embeddings for {rows}; "
-            "they do not fit: save the model's own tokenizer with it"
-        )
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
@@ -243,14 +253,35 @@ def quiet() -> Iterator[None]:
             library_logging.enable_progress_bar()
 
 
-def _load(name: str, *, head_seed: int, head: Head = _OWN_HEAD) -> tuple[PreTrainedModel, set[str], set[str]]:
-    """The model, and the names of the weights that were not in the checkpoint or had another shape there."""
+def _commit_of(name: str) -> str | None:
+    """The commit that the name of a model on the Hub stands for now; None for a folder."""
+    if Path(located(name)).is_dir():
+        return None
+    with quiet(), one_line_errors(name):
+        return Path(hf_hub_download(name, CONFIG_NAME)).parent.name  # …/snapshots/<commit>/config.json
+
+
+def _load_with_own_head(name: str, revision: str | None) -> tuple[Loaded, PreTrainedTokenizerBase, str]:
+    """The model with the head that its configuration describes, its tokenizer, and the fingerprint of both."""
+    with quiet(), one_line_errors(name):
+        before, _ = PreTrainedConfig.get_config_dict(located(name), revision=revision)
+    tokenizer = load_tokenizer(name, revision)
+    loaded = _load(name, revision, head_seed=0)
+    raw_config, _ = PreTrainedConfig.get_config_dict(located(name), revision=revision)
+    if raw_config != before:  # the library read the file in between
+        raise DataError(f"the model {name} was changed while it was loaded; run the command again")
+    return loaded, tokenizer, fingerprint(loaded, raw_config, tokenizer)
+
+
+def _load(name: str, revision: str | None = None, *, head_seed: int, head: Head = _OWN_HEAD) -> Loaded:
+    """The model with weights from the checkpoint; those that it does not have are drawn from `head_seed`."""
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         if Path(name).is_dir():
             check_weight_files(Path(name))
         torch.manual_seed(head_seed)
         model, info = imported(head.model_class).from_pretrained(
             located(name),
+            revision=revision or "main",
             dtype=torch.float32,
             trust_remote_code=False,
             output_loading_info=True,
@@ -261,7 +292,8 @@ def _load(name: str, *, head_seed: int, head: Head = _OWN_HEAD) -> tuple[PreTrai
     for module in model.modules():
         if hasattr(module, "layerdrop"):
             module.layerdrop = 0.0  # OPT skips whole layers at random, but frozen layers must be deterministic
-    return model, {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
+    missing, mismatched = {str(key) for key in info["missing_keys"]}, {str(item[0]) for item in info["mismatched_keys"]}
+    return Loaded(name, model, missing, mismatched)
 
 
 def _draw_head(model: PreTrainedModel, head_seed: int) -> None:
@@ -316,23 +348,3 @@ def _positions_unused(model: PreTrainedModel) -> int:
     words = word_embeddings(model)
     tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding) and m is not words]
     return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
-
-
-def _fingerprint(name: str, model: PreTrainedModel, missing: set[str], tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of the pretrained weights, the configuration and the tokenizer."""
-    digest = hashlib.sha256()
-    for parameter, tensor in model.state_dict().items():
-        if parameter not in missing:
-            digest.update(f"{parameter}{tuple(tensor.shape)}".encode())
-            digest.update(bits_of(tensor))
-    raw, _ = PreTrainedConfig.get_config_dict(located(name))
-    config = {field: value for field, value in raw.items() if field not in _NOT_OF_THE_MODEL}
-    vocabulary = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
-    return key_of({"weights": digest.hexdigest(), "config": config, "tokenizer": vocabulary})
-
-
-def _check_tokenizer_files(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    # Without these files the library silently makes a tokenizer of five special tokens (TRAPS 31).
-    names = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
-    if not any((folder / name).is_file() for name in names):
-        raise DataError(f"no tokenizer file (one of {', '.join(sorted(names))}); save the tokenizer there", path=folder)

@@ -28,16 +28,30 @@ def key_of(value: object) -> str:
 
 def fingerprint_of_files(files: Iterable[tuple[str, Path]]) -> str:
     """A 128-bit key of the bytes of files, each with the role it plays (`train`, `dev`)."""
-    parts: list[bytes] = []
+    digests: list[tuple[str, str]] = []
     for role, path in files:
         with path.open("rb") as stream:
-            parts.append(f"{role}:{hashlib.file_digest(stream, 'sha256').hexdigest()}".encode())
-    return _digest(parts)
+            digests.append((role, hashlib.file_digest(stream, "sha256").hexdigest()))
+    return fingerprint_of_digests(digests)
+
+
+def fingerprint_of_digests(digests: Iterable[tuple[str, str]]) -> str:
+    """The same key for files whose sha256, in hexadecimal digits, is known."""
+    return _digest(f"{role}:{sha256}".encode() for role, sha256 in digests)
 
 
 def derived_seed(seed: int, purpose: str) -> int:
     """A seed of its own for one purpose of one replicate: `head`, `order`, …"""
     return int(_digest([f"{purpose}/{seed}".encode()]), 16) % 2**31
+
+
+def checksum_of(parts: Iterable[bytes | memoryview]) -> str:
+    """A 128-bit checksum of large content, as 32 hexadecimal digits."""
+    digest = hashlib.sha256()  # most processors compute it in hardware: 0.8 GB/s here, BLAKE2 0.3
+    for part in parts:
+        digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()[: 2 * _DIGEST_BYTES]
 
 
 def _digest(parts: Iterable[bytes]) -> str:

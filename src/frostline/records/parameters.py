@@ -1,8 +1,9 @@
-"""Where a model's parameters are, and how many each depth trains."""
+"""Where a model's parameters are, how many each depth trains, and how the weights of models differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from frostline.records.serial import Record
 
@@ -43,3 +44,101 @@ class Census(Record):
     """what full fine-tuning trains: the model with its task head"""
     depths: tuple[DepthCount, ...]
     """what each depth trains"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorChange(Record):
+    """A tensor that is not the same in two models."""
+
+    name: str
+    """its name, without the prefix that a model with a head puts before it"""
+    part: str
+    """embeddings, layer N or head"""
+    what: Literal["changed", "missing", "new", "reshaped"]
+    """missing: only in the base; new: only in the other model"""
+    relative_change: float | None
+    """norm of the difference, divided by the norm of the base's tensor"""
+    largest_change: float | None
+    """largest absolute difference of one number"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartChange(Record):
+    """How one part of a model differs from the same part of its base."""
+
+    part: str
+    """embeddings, layer N or head"""
+    n_tensors: int
+    """tensors in the part, in both models together"""
+    n_bytes: int
+    """size of the part in the base"""
+    n_changed: int
+    """tensors that are not the same to the bit"""
+    relative_change: float | None
+    """over all tensors that both have: norm of the difference, divided by the norm of the base; null without any"""
+    largest_change: float | None
+    """largest absolute difference of one number"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightChange(Record):
+    """What differs between a model and its base, from the bottom up."""
+
+    base: str
+    """the model that is compared with"""
+    tuned: str
+    """the other model"""
+    n_layers: int | None
+    """layers; null if the models have no single stack of layers"""
+    shared_layers: int | None
+    """layers from the bottom that are the same to the bit, embeddings included; null if the embeddings differ"""
+    parts: tuple[PartChange, ...]
+    """embeddings, layers and head, from the bottom up"""
+    tensors: tuple[TensorChange, ...]
+    """the tensors that differ"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSize(Record):
+    """The size of one model on disk."""
+
+    model: str
+    """its folder or name"""
+    n_bytes: int
+    """size of its tensors"""
+    shared_bytes: int
+    """size of its tensors in the part that all models share"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSharing(Record):
+    """How deep two models agree."""
+
+    first: str
+    """a model"""
+    second: str
+    """another one"""
+    shared_layers: int | None
+    """as in `WeightChange`"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing(Record):
+    """What several models could share: the lowest layers that are the same in all of them."""
+
+    models: tuple[WeightSize, ...]
+    """the models, in the order given"""
+    n_layers: int | None
+    """layers; null if the models have no single stack of layers"""
+    shared_layers: int | None
+    """layers from the bottom that are the same in all models, embeddings included; null if the embeddings differ"""
+    pairs: tuple[PairSharing, ...]
+    """every two models"""
+    changes: tuple[WeightChange, ...]
+    """each other model against the first"""
+    bytes_apart: int
+    """size of all models"""
+    bytes_shared: int
+    """size of all models if the shared part is stored once"""
+    compute_ratio: float
+    """layers computed per text for all models, divided by those with the shared part computed once"""

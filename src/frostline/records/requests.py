@@ -120,6 +120,8 @@ class RunOptions:
     """which runs to do again"""
     max_cache_bytes: int = 8 * 2**30
     """most disk space for cached prefix states"""
+    same_environment: bool = False
+    """refuse stored runs made with other versions of the libraries, or on another processor or GPU"""
     probe: bool = False
     """also fit a linear model to the output of each layer"""
     trackers: tuple[str, ...] = ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from frostline.records.arrays import StoredArray
 from frostline.records.plans import Plan
-from frostline.records.serial import Record, StoredArray, added_later, json_name, not_stored
+from frostline.records.serial import Record, added_later, json_name, not_stored
 from frostline.records.specs import Pooling, RunSpec
 
 
@@ -55,6 +57,11 @@ class Predictions(Record):
     """the true labels (rows,): class numbers or values"""
     outputs: StoredArray
     """the model's raw outputs (rows, classes), or (rows, 1) for regression"""
+
+    @property
+    def arrays(self) -> tuple[StoredArray, ...]:
+        """All arrays, in the order of the fields."""
+        return self.rows, self.labels, self.outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +141,15 @@ class RunResult(Record):
         """The key under which the store finds the run."""
         return self.spec.key
 
+    def with_arrays(self, change: Callable[[StoredArray], StoredArray]) -> RunResult:
+        """The run with each array of its predictions changed, in the order of the fields."""
+        rows, labels, outputs = (change(array) for array in self.predictions.arrays)
+        return self.replace(predictions=Predictions(rows=rows, labels=labels, outputs=outputs))
+
+    def without_arrays(self) -> RunResult:
+        """The run with references in the place of its arrays."""
+        return self.with_arrays(lambda array: array.reference)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Crash(Record):
@@ -172,7 +188,7 @@ class PausedRun(Record):
     """mean loss on the sample: cross-entropy, or the squared error of a regression"""
     seconds: float
     """training and evaluating so far"""
-    checkpoint: bytes | None = not_stored(None)
+    checkpoint: bytes | memoryview | None = not_stored(None)
     """what it goes on from; the store writes it to a file of its own"""
 
     @property

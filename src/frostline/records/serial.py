@@ -1,5 +1,7 @@
 """A record: frozen plain data with a string under each field, and how it is written as JSON and read again.
 
+`read_json` and `parse_json` read JSON that anyone may have written: whatever is wrong with it ends in one DataError.
+
 `field_docs` reads those strings, so that the command line's help and the docs have no second copy of them.
 
 Stored files outlive the code, so a record may change in three ways without orphaning them:
@@ -14,23 +16,28 @@ Knows no particular record.
 from __future__ import annotations
 
 import ast
-import base64
 import dataclasses
 import functools
 import inspect
 import itertools
+import json
+import reprlib
+import sys
 import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from frostline.errors import DataError
 from frostline.records.depth import FULL
+
+_MAX_DEPTH = 100
+"""Deeper JSON is refused: printing it or writing it again would end in a RecursionError."""
+MAX_JSON_BYTES = 64 * 2**20
+"""The largest JSON file that is read, where the caller names no other limit."""
 
 
 def not_in_key() -> Any:
@@ -39,7 +46,7 @@ def not_in_key() -> Any:
 
 
 def hint(default: Any) -> Any:
-    """A field that older files do not have and that says how to compute a result faster, not what it is."""
+    """A field that older files do not have and that says how to find or compute a result, not what it is."""
     return field(default=default, metadata={"is_later": True, "in_key": False})
 
 
@@ -53,9 +60,9 @@ def json_name(name: str, *, default: Any = dataclasses.MISSING) -> Any:
     return field(default=default, metadata={"json_name": name})
 
 
-def not_stored(default: Any) -> Any:
+def not_stored(default: Any, *, is_compared: bool = True) -> Any:
     """A field that lives in memory only: it is neither written as JSON nor part of a key."""
-    return field(default=default, repr=False, metadata={"is_stored": False})
+    return field(default=default, repr=False, compare=is_compared, metadata={"is_stored": False})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,31 +82,62 @@ class Record:
         record: Self = _from_json(cls, value, cls.__name__)
         return record
 
+    @classmethod
+    def _from_json_at(cls, value: object, place: str) -> Record:
+        """The record that a part of a JSON object describes; `place` is where it is found."""
+        return _record_from_json(cls, value, place)
+
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredArray(Record):
-    """A numeric array as compact text: little-endian bytes in base64."""
+def read_json(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> Any:
+    """The value in a JSON file; a DataError with its path if it cannot be read, or is too large."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(max_bytes + 1)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+    if len(content) > max_bytes:
+        raise DataError(f"larger than {max_bytes:,} bytes, the most that is read here", path=path)
+    return parse_json(content, path)
 
-    dtype: str
-    """numpy's name of the element type, e.g. `<f4`"""
-    shape: tuple[int, ...]
-    """its shape"""
-    base64: str
-    """its bytes, row by row"""
 
-    @classmethod
-    def of(cls, array: NDArray[Any]) -> StoredArray:
-        """The array, ready for JSON."""
-        flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        return cls(dtype=flat.dtype.str, shape=flat.shape, base64=base64.b64encode(flat.tobytes()).decode())
+def parse_json(text: str | bytes, path: Path | None = None) -> Any:
+    """The value that a JSON text holds; a DataError, with the path of its file, if it holds none that can be used."""
+    try:
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg} at column {error.colno}", path=path, line=error.lineno) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"not JSON: not UTF-8 at byte {error.start}", path=path) from error
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits; too many brackets
+        what = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise DataError(f"not readable JSON: {what}", path=path) from error
+    check_depth(value, path)
+    if "\\ud" in text or "\\uD" in text:
+        _check_characters(value, path)
+    return value
 
-    def array(self) -> NDArray[Any]:
-        """The array again, to the bit."""
-        return np.frombuffer(base64.b64decode(self.base64), dtype=self.dtype).reshape(self.shape)
+
+def check_depth(value: object, path: Path | None) -> None:
+    """Raises a DataError if a value of dicts, lists and tuples is nested too deeply to be printed."""
+    level: list[Any] = [value] if isinstance(value, dict | list | tuple) else []
+    for _ in range(_MAX_DEPTH):
+        inside = (item for node in level for item in (node.values() if isinstance(node, dict) else node))
+        level = [item for item in inside if isinstance(item, dict | list | tuple)]
+    if level:
+        raise DataError(f"nested more than {_MAX_DEPTH} levels deep", path=path)
+
+
+def _check_characters(value: object, path: Path | None) -> None:
+    r"""Half a surrogate pair (`\ud800`) is a character for JSON, but no file and no terminal can hold it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"it holds half a character: {error.object[error.start]!r}", path=path) from error
 
 
 def key_fields(record: Record) -> dict[str, Any]:
@@ -161,6 +199,11 @@ def _to_json(value: object) -> Any:
 
 
 _PLAIN = (str, int, float, bool)
+_LARGEST = sys.float_info.max
+_SHORT = reprlib.Repr()
+"""shows any value in few characters, however large or deeply nested it is"""
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 20
 
 
 @functools.cache
@@ -173,30 +216,31 @@ def _from_json(kind: Any, value: object, place: str) -> Any:
         return value
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Record):
-        return _record_from_json(kind, value, place)
+        return kind._from_json_at(value, place)
     if origin in (types.UnionType, typing.Union):
         if value is None:
             return FULL if Literal[FULL] in arguments else None
         inner = [argument for argument in arguments if argument is not type(None)]
         return _from_json(inner[0], value, place)
     if origin is Literal:
-        return _checked(value in arguments, value, f"one of {arguments}", place)
+        return checked(value in arguments, value, f"one of {arguments}", place)
     if origin is tuple:
-        _checked(isinstance(value, list | tuple), value, "a list", place)
+        checked(isinstance(value, list | tuple), value, "a list", place)
         return tuple(_from_json(arguments[0], item, f"{place}[]") for item in typing.cast(list[object], value))
     if origin is dict:
-        _checked(isinstance(value, dict), value, "an object", place)
+        checked(isinstance(value, dict), value, "an object", place)
         pairs = typing.cast(dict[str, object], value).items()
         return {name: _from_json(arguments[1], item, f"{place}.{name}") for name, item in pairs}
     if kind is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_checked(is_number, value, "a number", place))
+        is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) <= _LARGEST)
+        is_number &= not isinstance(value, bool)
+        return float(checked(is_number, value, "a number", place))
     is_right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-    return _checked(is_right, value, kind.__name__, place)
+    return checked(is_right, value, kind.__name__, place)
 
 
 def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
-    _checked(isinstance(value, dict), value, "an object", place)
+    checked(isinstance(value, dict), value, "an object", place)
     given = typing.cast(dict[str, object], value)
     fields = {_json_name(f): f for f in _stored_fields(kind)}
     missing = [name for name, f in fields.items() if name not in given and not f.metadata.get("is_later")]
@@ -210,7 +254,8 @@ def _record_from_json(kind: type[Record], value: object, place: str) -> Record:
     return kind(**read)
 
 
-def _checked(is_right: bool, value: object, wanted: str, place: str) -> Any:
+def checked(is_right: object, value: object, wanted: str, place: str) -> Any:
+    """The value, if it is right; otherwise a DataError that names the place in the file."""
     if not is_right:
-        raise DataError(f"{place} is {value!r:.80}; it should be {wanted}")
+        raise DataError(f"{place} is {_SHORT.repr(value):.80}; it should be {wanted}")
     return value

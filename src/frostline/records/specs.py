@@ -56,6 +56,8 @@ class RunSpec(Record):
 
     model: str = not_in_key()
     """Hub name or folder of the pretrained model"""
+    model_revision: str | None = hint(None)
+    """commit of a model from the Hub, found when the request was resolved; a branch can move"""
     model_fingerprint: str
     """key of the pretrained weights, configuration and tokenizer"""
     task: TaskSpec

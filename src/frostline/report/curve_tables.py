@@ -9,6 +9,7 @@ from frostline.records.depth import Depth
 from frostline.report import numbers
 from frostline.report.tables import NAMES, Table, by_seed, names_of, yes
 from frostline.report.wording import curve_words
+from frostline.report.wording.failure_words import with_failed
 
 Learning = Sequence[tuple[Depth, list[tuple[int, float]]]]
 """(epoch, mean dev score) of each depth"""
@@ -70,7 +71,7 @@ def operating_table(curve: Curve) -> Table:
     return Table(
         title="Operating points: fewest trained layers, of those tried, that keep a share",
         headers=("keep", words[0], "frozen", "trained layers", "established", plausible, words[1]),
-        rows=tuple(_operating_row(asked) for asked in curve.operating_points),
+        rows=tuple(_operating_row(curve, asked) for asked in curve.operating_points),
         left=words,
     )
 
@@ -159,7 +160,7 @@ def _summary(curve: Curve) -> Iterable[str]:
         numbers.one_line(curve.metric, 40),
         numbers.score(curve.full.mean),
         numbers.DASH if asked is None else numbers.keep_share(asked.keep),
-        curve_words.depth(asked.n_frozen) if asked is not None and is_known else numbers.DASH,
+        _depth_cell(curve, asked.n_frozen) if asked is not None and is_known else numbers.DASH,
         str(asked.trained_layers) if asked is not None and is_known else numbers.DASH,
         numbers.DASH if point is None else numbers.score(point.mean),
         numbers.DASH if point is None else numbers.share(curve_words.kept(point, scale)),
@@ -194,7 +195,7 @@ def _paper_rows(curve: Curve) -> list[tuple[str, ...]]:
 
 def _paper_cells(point: Point) -> tuple[str, ...]:
     return (
-        curve_words.depth(point.n_frozen),
+        f"{curve_words.depth(point.n_frozen)}{with_failed(point)}",
         str(point.trained_layers),
         numbers.count(point.trained_parameters),
         numbers.score(point.mean),
@@ -228,12 +229,17 @@ def _filled(cells: Sequence[str], number: int) -> list[str]:
     return [*cells, *[numbers.DASH] * (number - len(cells))]
 
 
-def _operating_row(asked: OperatingPoint) -> tuple[str, ...]:
-    frozen = numbers.DASH if asked.trained_layers is None else curve_words.depth(asked.n_frozen)
+def _depth_cell(curve: Curve, n_frozen: Depth) -> str:
+    """A depth, with how many of its runs failed."""
+    return f"{curve_words.depth(n_frozen)}{with_failed(curve_words.point_at(curve, n_frozen))}"
+
+
+def _operating_row(curve: Curve, asked: OperatingPoint) -> tuple[str, ...]:
+    frozen = numbers.DASH if asked.trained_layers is None else _depth_cell(curve, asked.n_frozen)
     trained = numbers.DASH if asked.trained_layers is None else str(asked.trained_layers)
     scale = curve_words.SCALE_WORDS[asked.scale]
     shares = curve_words.distribution(asked.distribution)
-    established = numbers.DASH if asked.established is None else curve_words.depth(asked.established.n_frozen)
+    established = numbers.DASH if asked.established is None else _depth_cell(curve, asked.established.n_frozen)
     return (
         numbers.keep_share(asked.keep),
         scale,

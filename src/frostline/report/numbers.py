@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
+from frostline.errors import UNPRINTABLE
+
 DASH = "–"
 """written for a missing value"""
 
-# Control characters, line separators, text-direction overrides, lone surrogates, and characters that XML forbids.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]+")
+_UNPRINTABLE = re.compile(f"{UNPRINTABLE.pattern}+")
 
 
 def score(value: float | None) -> str:
@@ -125,6 +126,11 @@ def learning_rate(value: float | None) -> str:
     if value is None:
         return DASH
     return f"{Decimal(repr(value)).normalize():e}" if 0 < abs(value) < 0.01 else f"{value:g}"
+
+
+def change(value: float | None) -> str:
+    """A change of weights, of any size, with two digits: `0.013`, `3.1e-07`, `0`."""
+    return DASH if value is None else f"{value:.2g}"
 
 
 def loss(value: float | None) -> str:

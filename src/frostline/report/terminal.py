@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from typing import final
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from frostline.errors import printable
 from frostline.records.depth import FULL
-from frostline.records.parameters import Census, DepthCount
+from frostline.records.parameters import Census, DepthCount, Sharing, WeightChange
 from frostline.report import numbers
 from frostline.report.chapter import Chapter, arranged
 from frostline.report.charts.text import LINE, MEAN, SEED
 from frostline.report.tables import Table
-from frostline.report.wording import curve_words
-from frostline.storage.prefix_cache import Entry
+from frostline.report.wording import curve_words, weight_words
+from frostline.storage.shelf import Entry
 
 ACCENT = "cyan"
 _WIDEST_CHART = 100
@@ -41,6 +44,19 @@ _NARROW_HEADS = {
 }
 
 
+@final
+class Screen(Console):
+    """A console that shows escapes for characters of foreign text that would steer the terminal.
+
+    Everything that is printed passes `render`. Colours are not in its text: they are added later.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What rich prints, made safe."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def print_chapters(console: Console, chapters: Sequence[Chapter]) -> None:
     """Print a report: everything about a single result; for several, the answers, and tables that summarize them."""
     shown = arranged(chapters)
@@ -58,7 +74,7 @@ def print_chapters(console: Console, chapters: Sequence[Chapter]) -> None:
 
 def format_result(chapters: Sequence[Chapter]) -> str:
     """Results as short text for `print`: title, answer and one small table each."""
-    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
+    console = Screen(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
     shown = arranged(chapters)
     for chapter in shown:
         _print_answer(console, chapter)
@@ -118,6 +134,48 @@ def print_cache(console: Console, folder: str, entries: Sequence[Entry]) -> None
         _print_table(console, Table(title="Prefix states", headers=heads, rows=rows, left=left))
     total = numbers.size(sum(entry.n_bytes for entry in entries))
     _say(console, Text(f"{folder}: {numbers.counted(len(entries), 'array')}, {total}"))
+
+
+def print_weight_change(console: Console, change: WeightChange, *, n_tensors: int) -> None:
+    """Print what fine-tuning moved, part by part; and the first `n_tensors` tensors that differ."""
+    _say(console, Text(weight_words.change(change), style=ACCENT))
+    console.print()
+    _print_table(console, _moved_parts(change))
+    if change.tensors:
+        _print_table(console, _moved_tensors(change, n_tensors))
+
+
+def _moved_parts(change: WeightChange) -> Table:
+    heads = ("part", "tensors", "changed", "relative change", "largest change", "size")
+    rows = tuple(
+        (p.part, str(p.n_tensors), str(p.n_changed), numbers.change(p.relative_change),
+         numbers.change(p.largest_change), numbers.size(p.n_bytes))
+        for p in change.parts
+    )  # fmt: skip
+    return Table(title="What moved, from the bottom up", headers=heads, rows=rows, left=_PART)
+
+
+def _moved_tensors(change: WeightChange, n_tensors: int) -> Table:
+    heads = ("tensor", "what", "relative change", "largest change")
+    shown = change.tensors[:n_tensors]
+    rows = tuple((t.name, t.what, numbers.change(t.relative_change), numbers.change(t.largest_change)) for t in shown)
+    n_more = len(change.tensors) - len(shown)
+    title = "Tensors that differ" + (f", the first {len(shown)}; {n_more} more with --json" if n_more else "")
+    return Table(title=title, headers=heads, rows=rows, left=("tensor", "what"))
+
+
+def print_sharing(console: Console, sharing: Sharing) -> None:
+    """Print how deep models agree and what sharing that part would save."""
+    _say(console, Text(weight_words.sharing(sharing), style=ACCENT))
+    console.print()
+    heads = ("model", "and", "layers they share")
+    rows = tuple(
+        (numbers.model_name(p.first), numbers.model_name(p.second), weight_words.depth(p.shared_layers))
+        for p in sharing.pairs
+    )
+    _print_table(console, Table(title="How deep each two agree", headers=heads, rows=rows, left=heads))
+    for change in sharing.changes:
+        print_weight_change(console, change, n_tensors=5)
 
 
 def _print_answer(console: Console, chapter: Chapter) -> None:

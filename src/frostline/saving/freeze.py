@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, TrainerCallback
 from frostline.errors import UsageError, check_between, some
 from frostline.model.hold import Hold, is_held
 from frostline.model.stack import FrozenMovedError, Stack, bits_of
-from frostline.model.ties import Tie, find_ties
 from frostline.records.plans import Plan
 from frostline.report import numbers
+from frostline.saving.ties import Tie, find_ties
 from frostline.strategies import Freeze, Layers
 
 

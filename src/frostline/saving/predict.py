@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -14,7 +15,7 @@ from frostline.errors import DataError, UsageError
 from frostline.kinds import CLASSIFICATION, Kind, kind_named, kind_of_model
 from frostline.model.load import has_added, load_added, load_tokenizer, load_trained
 from frostline.model.stack import Stack
-from frostline.saving.manifest import Manifest, read_manifest
+from frostline.saving.manifest import Manifest, check_files, read_manifest
 from frostline.strategies import parse
 from frostline.tasks import Rows, read_columns, read_objects
 from frostline.tasks.formats.values import typed_table
@@ -98,7 +99,9 @@ def predict_file(
 
 
 def load_saved(folder: Path, manifest: Manifest | None) -> PreTrainedModel:
-    """The model of a folder; added modules are added again as in training."""
+    """The model of a folder, if its files are as they were saved; added modules are added again as in training."""
+    if manifest is not None:
+        check_files(folder, manifest)
     kind = CLASSIFICATION if manifest is None or manifest.kind is None else kind_named(manifest.kind)
     if manifest is None or not has_added(folder):
         return load_trained(folder, kind)
@@ -143,8 +146,8 @@ def _check_head(model: PreTrainedModel, folder: Path) -> None:
     if model.config.problem_type == "multi_label_classification":
         what = "is a multi-label model (problem_type 'multi_label_classification'), which is not supported"
         raise DataError(f"{what}; use a model with one class or one number per row", path=folder)
-    names = [str(name) for name in model.config.id2label.values()]
-    if twice := [name for name in names if names.count(name) > 1]:
+    counts = Counter(str(name) for name in model.config.id2label.values())
+    if twice := [name for name, count in counts.items() if count > 1]:
         raise DataError(f"two of its classes are called {twice[0][:80]!r}; rename one in config.json", path=folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from frostline.errors import DataError, UsageError
 from frostline.model.load import load_tokenizer, quiet
 from frostline.records.keys import fingerprint_of_files
-from frostline.saving.save import weight_errors_as_os_errors
+from frostline.saving.save import rust_errors_as_os_errors
 from frostline.storage import atomic
 
 
@@ -20,17 +20,27 @@ def write_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
     The subfolder is named by a hash of its files: the same weights are found again, and others never replace them.
     """
     tokenizer = tokenizer or _tokenizer_of(model)
-    folder.mkdir(parents=True, exist_ok=True)
-    with weight_errors_as_os_errors(), quiet(), tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
-        model.save_pretrained(name)
-        tokenizer.save_pretrained(name)
-        written = sorted(Path(name).iterdir())
-        kept = folder / fingerprint_of_files((path.name, path) for path in written)
+    with rust_errors_as_os_errors(), quiet(), atomic.private_folder(folder) as private:
+        model.save_pretrained(private)
+        tokenizer.save_pretrained(private)
+        names = sorted(path.name for path in private.iterdir())
+        kept = folder / _fingerprint(private, names)
+        if kept.is_dir() and not _is_whole(kept, names):
+            atomic.remove_folder(kept)
         if not kept.is_dir():
             with atomic.new_folder(kept) as unfinished:
-                for path in written:
-                    path.rename(unfinished / path.name)
+                for name in names:
+                    (private / name).rename(unfinished / name)
     return kept
+
+
+def _is_whole(folder: Path, names: Sequence[str]) -> bool:
+    """Whether a subfolder holds the files that its name stands for."""
+    return all((folder / name).is_file() for name in names) and _fingerprint(folder, names) == folder.name
+
+
+def _fingerprint(folder: Path, names: Sequence[str]) -> str:
+    return fingerprint_of_files((name, folder / name) for name in names)
 
 
 def _tokenizer_of(model: PreTrainedModel) -> PreTrainedTokenizerBase:

@@ -6,36 +6,36 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
 from jinja2 import Environment, StrictUndefined
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from frostline.errors import UsageError
 from frostline.model.load import has_added, quiet, save_added
 from frostline.model.stack import Stack
 from frostline.records.results import RunResult
+from frostline.report.formats.markdown import escape
+from frostline.report.numbers import one_line
+from frostline.saving.folder import check_new_folder
 from frostline.saving.manifest import write_manifest
 from frostline.storage import atomic
 from frostline.strategies import parse
 
 _CARD = """\
 ---
-base_model: {{ base }}
-library_name: {{ "transformers" if is_plain else "frostline" }}
-pipeline_tag: text-classification
-tags: [frostline]
----
-# {{ base }} on {{ r.spec.task.name }}
+{{ front_matter }}---
+# {{ base | shown }} on {{ r.spec.task.name | shown }}
 
 Fine-tuned with frostline {{ r.environment.versions.frostline }}: \
 `{{ r.spec.strategy }}` trained {{ "{:,}".format(r.cost.trained_parameters) }} of \
-{{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows ({{ r.spec.epochs }} epochs, \
+{{ "{:,}".format(r.cost.total_parameters) }} parameters on {{ r.n_train }} rows \
+({{ r.spec.epochs }} epoch{{ "" if r.spec.epochs == 1 else "s" }}, \
 batch {{ r.spec.batch_size }}, rate {{ "%g" | format(r.spec.learning_rate) }}, seed {{ r.spec.seed }}).
 {% if not is_plain %}
 It has added modules that its transformers class does not have: load it with `frostline predict`, not with
@@ -60,7 +60,7 @@ This is the score of one seed; `frostline curve` gives an interval. Score withou
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     """Writes the model, its tokenizer, its card and its manifest; the folder appears when it is complete."""
     check_new_folder(folder)
-    with atomic.explained(f"--save {folder}"), weight_errors_as_os_errors(), atomic.new_folder(folder) as unfinished:
+    with atomic.explained(f"--save {folder}"), rust_errors_as_os_errors(), atomic.new_folder(folder) as unfinished:
         with quiet():
             if parse(result.spec.strategy).merge_modules(stack):
                 stack.model.save_pretrained(unfinished)
@@ -74,34 +74,33 @@ def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBa
     return folder
 
 
-def check_new_folder(folder: Path) -> None:
-    """Raises if saving to this path would overwrite something, or if a folder cannot be made there."""
-    with atomic.explained(f"--save {folder}"):
-        if folder.is_symlink() and not folder.exists():
-            raise UsageError(f"--save {folder} is a broken link; give a new or empty folder")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"--save {folder} exists already; give a new or empty folder")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Try it now: a folder that cannot be made should not be noticed only after training.
-        with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as private:
-            (Path(private) / folder.name).mkdir()
-
-
 @contextlib.contextmanager
-def weight_errors_as_os_errors() -> Iterator[None]:
-    """Turns the errors of safetensors, when it cannot write, into the OSError that Python would raise."""
+def rust_errors_as_os_errors() -> Iterator[None]:
+    """Turns errors of safetensors and tokenizers that cannot write into the OSError that Python would raise."""
     try:
         yield
-    except SafetensorError as error:
+    except Exception as error:  # tokenizers raises the base class itself
         number = re.search(r"os error (\d+)", str(error))
-        if number is None:
+        if number is None or not (isinstance(error, SafetensorError) or type(error) is Exception):
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _card(result: RunResult, *, is_plain: bool) -> str:
     model = Path(result.spec.model)
-    # Markdown, not HTML: escaped characters would be shown as they are.
-    environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
     base = model.name if model.is_dir() else result.spec.model
-    return environment.from_string(_CARD).render(r=result, base=base, is_plain=is_plain)
+    front_matter = yaml.safe_dump(
+        {
+            "base_model": base,
+            "library_name": "transformers" if is_plain else "frostline",
+            "pipeline_tag": "text-classification",
+            "tags": ["frostline"],
+        },
+        sort_keys=False,
+        width=math.inf,  # no name goes over two lines
+    )
+    # Markdown, not HTML: what jinja escapes would be shown as it is.
+    environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+    environment.filters["shown"] = lambda name: escape(one_line(str(name)))
+    card = environment.from_string(_CARD)
+    return card.render(r=result, base=base, front_matter=front_matter, is_plain=is_plain)

@@ -8,17 +8,18 @@ for both models, so that rows that are hard for both cancel out in a difference.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from frostline.stats.basics import Floats, Interval, covariance_of_means, mean, t_quantile
+from frostline.stats.basics import Floats, Interval, covariance_of_means, mean, t_quantile, variance_of_mean
 from frostline.stats.intervals import MIN_SEEDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scored:
     """The scores of one model's seeds."""
 
@@ -26,6 +27,35 @@ class Scored:
     """(seeds,), on the dev rows"""
     resampled: Floats
     """(resamples, seeds): the scores on resampled rows; the same resamples for all models"""
+
+    @functools.cached_property
+    def mean(self) -> float:
+        """Of the scores."""
+        return mean(self.scores)
+
+    @functools.cached_property
+    def variance_of_mean(self) -> float:
+        """Over new seeds."""
+        return variance_of_mean(self.scores)
+
+    @functools.cached_property
+    def by_row(self) -> Floats:
+        """(resamples,): the mean score of the seeds on resampled rows."""
+        found: Floats = self.resampled.mean(axis=1)
+        return found
+
+    @functools.cached_property
+    def interaction(self) -> float:
+        """The variance of the mean that belongs to single seeds on single rows.
+
+        The variance over rows of one seed's score holds the interaction whole, that of the mean of S seeds a share 1/S.
+        """
+        n_seeds = int(self.resampled.shape[1])
+        if n_seeds < 2:
+            return 0.0
+        alone = float(self.resampled.var(axis=0, ddof=1).mean())
+        together = float(self.by_row.var(ddof=1))
+        return max(0.0, alone - together) / (n_seeds - 1)
 
 
 @dataclass(frozen=True)
@@ -40,7 +70,7 @@ class SeedPart:
         return float(weights @ self.matrix @ weights)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CrossedPair:
     """The means of two models, and how far they may be off under new seeds and new rows."""
 
@@ -127,8 +157,8 @@ def paired_by_seed(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None
     n_seeds = len(own.scores)
     if n_seeds < MIN_SEEDS or n_rows < 2:
         return None
-    both = [own.scores, full.scores]
-    matrix = np.array([[covariance_of_means(one, other) for other in both] for one in both])
+    both = covariance_of_means(own.scores, full.scores)
+    matrix = np.array([[own.variance_of_mean, both], [both, full.variance_of_mean]])
     return _crossed(own, full, [SeedPart(matrix, n_seeds - 1)], n_rows)
 
 
@@ -143,29 +173,16 @@ def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
     parts = []
     for place, scored in enumerate((own, full)):
         matrix = np.zeros((2, 2))
-        matrix[place, place] = covariance_of_means(scored.scores, scored.scores)
+        matrix[place, place] = scored.variance_of_mean
         parts.append(SeedPart(matrix, len(scored.scores) - 1))
     return _crossed(own, full, parts, n_rows)
 
 
 def _crossed(own: Scored, full: Scored, seeds: Sequence[SeedPart], n_rows: int) -> CrossedPair:
     return CrossedPair(
-        means=np.array([mean(own.scores), mean(full.scores)]),
+        means=np.array([own.mean, full.mean]),
         seeds=tuple(seeds),
-        rows=np.cov([own.resampled.mean(axis=1), full.resampled.mean(axis=1)]),
-        interaction=np.array([interaction(own), interaction(full)]),
+        rows=np.cov([own.by_row, full.by_row]),
+        interaction=np.array([own.interaction, full.interaction]),
         row_freedom=1 / (1 / (n_rows - 1) + 1 / (len(own.resampled) - 1)),
     )
-
-
-def interaction(scored: Scored) -> float:
-    """The variance of the mean that belongs to single seeds on single rows.
-
-    The variance over rows of one seed's score holds the interaction whole, that of the mean of S seeds a share 1/S.
-    """
-    n_seeds = int(scored.resampled.shape[1])
-    if n_seeds < 2:
-        return 0.0
-    alone = float(scored.resampled.var(axis=0, ddof=1).mean())
-    together = float(scored.resampled.mean(axis=1).var(ddof=1))
-    return max(0.0, alone - together) / (n_seeds - 1)

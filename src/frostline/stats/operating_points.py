@@ -9,7 +9,7 @@ import numpy as np
 
 from frostline.records.depth import FULL, Depth
 from frostline.stats.basics import ROUNDING, Floats, Rows, mean, reaches
-from frostline.stats.crossed import Scored, interaction
+from frostline.stats.crossed import Scored
 
 N_DRAWN = 4000
 """The number of draws of the true means."""
@@ -64,10 +64,9 @@ def depth_distribution(
 
 def drawn_means(scored: Scored, rows: Rows, rng: np.random.Generator) -> Floats:
     """Where the true mean of a model may be."""
-    n_seeds = len(scored.scores)
-    by_row = scored.resampled.mean(axis=1)
+    n_seeds, by_row = len(scored.scores), scored.by_row
     variance = float(by_row.var(ddof=1))
-    alone = max(0.0, variance - interaction(scored))  # what one seed has of its own on one row is in its scores
+    alone = max(0.0, variance - scored.interaction)  # what one seed has of its own on one row is in its scores
     shrink = math.sqrt(alone / variance) if variance > 0 else 0.0
     over_seeds = rng.standard_t(n_seeds - 1, N_DRAWN) * float(scored.scores.std(ddof=1)) / math.sqrt(n_seeds)
     drawn: Floats = mean(scored.scores) + over_seeds + shrink * (by_row[rows] - by_row.mean())

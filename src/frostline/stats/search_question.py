@@ -21,9 +21,9 @@ GROWTH = 1.6
 """Each later look has this many times the seeds of the one before."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
-    """A finished run, as far as the rules look at it."""
+    """A finished run, as far as the rules look at it; equal only to itself."""
 
     score: float
     resampled: Floats
@@ -79,7 +79,7 @@ class Question:
             found.append(min(len(self.seeds), round(GROWTH * found[-1])))
         return tuple(found)
 
-    @property
+    @functools.cached_property
     def spare_seeds(self) -> tuple[int, ...]:
         """The next unused seed numbers, which replace failed runs."""
         first = max(self.seeds) + 1

@@ -15,6 +15,7 @@ does not know runs, stores or models.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from frostline.stats.crossed import CrossedPair, Scored, not_paired
 from frostline.stats.operating_points import bar_of, operating_depth
 from frostline.stats.search_question import FIRST_SEEDS, Decision, Outcome, Outcomes, Question, Run
 from frostline.stats.verdicts import Verdict, established_depth, gap_of, plausible_depths, verdict
+
+# Every step of a search asks again for the pairs and verdicts of the steps before it.
+_verdict_of = functools.lru_cache(maxsize=256)(verdict)
 
 MAY_MOVE = 0.3
 """When a depth is given up, the remaining seeds may move its mean further than assumed in this share of cases."""
@@ -175,7 +179,7 @@ def sample(question: Question, outcomes: Outcomes, depth: Depth, n_seeds: int) -
 def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
     """What the first look that was sure said."""
     for n_seeds in question.looks:
-        said = verdict(
+        said = _verdict_of(
             _pair(question, outcomes, depth, n_seeds),
             keep=question.keep,
             base=question.base,
@@ -192,7 +196,13 @@ def _pair(question: Question, outcomes: Outcomes, depth: int, n_seeds: int) -> C
     own, full = (sample(question, outcomes, one, n_seeds) for one in (depth, FULL))
     if own.missing or full.missing or min(len(own.runs), len(full.runs)) < 2 or full.has_mostly_failed:
         return None
-    return not_paired(own.scored, full.scored, question.n_rows)
+    return _compared(own, full, question.n_rows)
+
+
+@functools.lru_cache(maxsize=256)
+def _compared(own: Sample, full: Sample, n_rows: int) -> CrossedPair | None:
+    """A pair of samples."""
+    return not_paired(own.scored, full.scored, n_rows)
 
 
 def _is_too_close(question: Question, outcomes: Outcomes, depth: int) -> bool:

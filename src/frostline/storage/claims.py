@@ -3,21 +3,19 @@
 A process claims a run before it does it, and releases the claim when the result is in the store. A claim is a lock
 (`flock`) on the file `claims/<key>`, which holds the process id. The system drops the lock when the process dies, so a
 dead process never blocks a run: the next process that asks gets the claim. The file is removed when the claim is
-released; a file without a lock is the rest of a killed process and means nothing.
+released; a file without a lock is the rest of a killed process, means nothing, and is removed by the next command.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from frostline.storage import atomic
+from frostline.storage import atomic, locks
 
 
 @final
@@ -27,6 +25,7 @@ class Claims:
     def __init__(self, out: Path) -> None:
         self._folder = out / "claims"
         self._held: dict[str, int] = {}
+        _remove_abandoned(self._folder)
         # If the owner forgets to release (an exception in a notebook), the claims go with this object.
         weakref.finalize(self, _release_all, self._folder, self._held)
 
@@ -36,10 +35,11 @@ class Claims:
             return True
         while (handle := self._open(key)) is not None:
             # Between opening and locking, the file may have been removed by the process that released it.
-            if _is_at(handle, self._folder / key):
-                os.truncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode())
+            if locks.is_at(handle, self._folder / key):
                 self._held[key] = handle
+                with contextlib.suppress(OSError):  # a full disk: only `holders` cannot name this process
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, str(os.getpid()).encode(), 0)
                 return True
             os.close(handle)
         return False
@@ -64,38 +64,40 @@ class Claims:
     def _open(self, key: str) -> int | None:
         """The claim's file, opened and locked; None if another process has the lock."""
         path = self._folder / key
-        with atomic.explained(str(path)):
+        with atomic.explained(str(path)), contextlib.ExitStack() as if_it_fails:
             handle = _open_or_create(path)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
+            if_it_fails.callback(os.close, handle)
+            # On a file system without locks the work cannot be shared, but it can be done.
+            if locks.try_lock(handle) == "taken":
                 return None
-            except OSError as error:
-                # A file system without locks: the work cannot be shared, but it can be done.
-                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
-                    os.close(handle)
-                    raise
+            if_it_fails.pop_all()
         return handle
 
 
-def _open_or_create(path: Path) -> int:
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another process removed the empty folder just now
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one at `path`."""
+def _open_or_create(path: Path, more_tries: int = 100) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:  # another process may have removed the empty folder just now
+        if not more_tries or not locks.is_gone(error):
+            raise
+    return _open_or_create(path, more_tries - 1)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes the files of killed processes, which nobody has locked."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):  # it has just gone, or it is another user's
+            handle = locks.open_existing(path)
+            if locks.try_lock(handle) == "ours" and locks.is_at(handle, path):
+                _release(path, handle)
+            else:
+                os.close(handle)
 
 
 def _release(path: Path, handle: int) -> None:
-    path.unlink(missing_ok=True)  # before the lock goes: nobody can hold this file by then
+    with locks.gone_is_fine():
+        path.unlink()  # before the lock goes: nobody can hold this file by then
     os.close(handle)
     with contextlib.suppress(OSError):  # other claims are there
         path.parent.rmdir()

@@ -1,67 +1,28 @@
-"""The prefix cache: arrays on disk, found by key, written whole or not at all, checked when opened, limited in size.
+"""The prefix cache: shelves of arrays, found by key and limited in size.
 
-A shelf holds the arrays of one split of one model, one per depth. Its key (`Origin.key`) says what they were computed
-from. Its lock makes one process compute while the others wait, and dies with its holder. An array is filled in a hidden
-folder and renamed when it is complete. Any array can be removed at any time: a process that has it mapped keeps its
-pages, and it can be computed again. This module knows nothing about models; `training.prefix` decides what the arrays
-mean.
+A shelf holds the arrays of one split of one model, one per depth (`shelf.py`). Its key (`Origin.key`) says what they
+were computed from. This module knows nothing about models; `training.prefix` decides what the arrays mean.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
+import re
 import shutil
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from frostline.errors import DataError, UsageError, suggestion
-from frostline.records.environment import versions
+from frostline.errors import UsageError, suggestion
+from frostline.records.environment import processor, versions
 from frostline.records.keys import key_of
-from frostline.records.serial import Record
 from frostline.records.specs import CacheDtype
-from frostline.storage import atomic
+from frostline.storage import atomic, locks
+from frostline.storage.findings import Finding, left_over
+from frostline.storage.shelf import HEADER_BYTES, STATES, Entry, Shelf
 
-FORMAT = 1
+FORMAT = 2
 """Part of every shelf's key; raised when older files can no longer be read."""
-
-HEADER_BYTES = 128
-"""Size of the header of an array's file."""
-
-_STATES = "states.npy"
-_ROWS = "rows.npy"
-_ENTRY = "entry.json"
-_LOCK = "lock"
-_UNFINISHED = ".unfinished-"
-_CHUNK = 1 << 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry(Record):
-    """The description of one array."""
-
-    model: str
-    """the pretrained model"""
-    task: str
-    """the task"""
-    split: str
-    """train or dev"""
-    depth: int
-    """number of layers below"""
-    dtype: str
-    """number format: fp32, fp16 or bf16"""
-    n_bytes: int = 0
-    """size of the array's file"""
-    checksum: int = 0
-    """CRC-32 of the array's file"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +43,10 @@ class Origin:
     """where they are computed"""
     dtype: CacheDtype
     """the number format they are stored in"""
+    device_model: str = ""
+    """name of the GPU, if one computes them"""
+    threads: int = 1
+    """threads that compute them"""
     is_whole: bool = False
     """keep all tokens after the last layer too, not only the one that the head reads"""
 
@@ -101,6 +66,9 @@ class Origin:
                 "tokens": tokens,
                 "layout": self.layout,
                 "device": self.device,
+                "device_model": self.device_model,
+                "processor": processor(),  # another type may give other last bits
+                "threads": self.threads,
                 "dtype": self.dtype,
                 "versions": {name: versions()[name] for name in ("torch", "transformers")},
             }
@@ -112,86 +80,6 @@ def default_folder() -> Path:
     if given := os.environ.get("FROSTLINE_CACHE"):
         return Path(given).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "frostline"
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """The arrays of one split of one model, by depth."""
-
-    folder: Path
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps other processes from writing here; removes what a killed process left unfinished."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            for leftover in self.folder.glob(f"{_UNFINISHED}*"):
-                shutil.rmtree(leftover, ignore_errors=True)  # another process may be removing it too
-            yield
-
-    def entries(self) -> dict[int, Entry]:
-        """The arrays of this shelf by depth, ascending; damaged descriptions are left out."""
-        found: dict[int, Entry] = {}
-        for path in self.folder.glob(f"[0-9]*/{_ENTRY}"):
-            with contextlib.suppress(DataError):
-                entry = _read_entry(path)
-                found[entry.depth] = entry
-        return dict(sorted(found.items()))
-
-    def open(self, depth: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
-        """The array of a depth, mapped, and its row ids; None if there is none, a DataError if it is damaged."""
-        place = self._place(depth)
-        if not place.is_dir():
-            return None
-        entry = _read_entry(place / _ENTRY)
-        try:
-            if _checksum(place / _STATES) != entry.checksum:
-                raise DataError("its bytes are not those that were written", path=place / _STATES)
-            states: NDArray[Any] = np.load(place / _STATES, mmap_mode="r", allow_pickle=False)
-            rows: NDArray[np.int64] = np.load(place / _ROWS, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"cannot be read ({error})", path=place) from error
-        os.utime(place)
-        return states, rows
-
-    @contextlib.contextmanager
-    def writing(
-        self, entry: Entry, shape: tuple[int, int], dtype: np.dtype[Any], rows: NDArray[np.int64]
-    ) -> Iterator[NDArray[Any]]:
-        """An array to fill; it appears under its depth when the block succeeds, and not at all otherwise."""
-        unfinished = self.folder / f"{_UNFINISHED}{entry.depth}"
-        unfinished.mkdir()
-        try:
-            path = unfinished / _STATES
-            states = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(int(shape[0]), int(shape[1])))
-            _claim_space(path)
-            yield states
-            states.flush()
-            np.save(unfinished / _ROWS, rows, allow_pickle=False)
-            written = entry.replace(n_bytes=path.stat().st_size, checksum=_checksum(path))
-            (unfinished / _ENTRY).write_text(json.dumps(written.to_json(), indent=2) + "\n", encoding="utf-8")
-            for name in (_STATES, _ROWS, _ENTRY):
-                atomic.sync(unfinished / name)
-            unfinished.rename(self._place(entry.depth))
-            atomic.sync(self.folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-    def remove(self, depth: int) -> None:
-        """Removes an array; a process that has it mapped keeps its pages."""
-        gone = self.folder / f"{_UNFINISHED}gone-{depth}-{os.getpid()}"
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
-            self._place(depth).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-
-    def last_used(self, depth: int) -> float:
-        """When an array was last opened; 0 if it is gone."""
-        place = self._place(depth)
-        return place.stat().st_mtime if place.is_dir() else 0.0
-
-    def _place(self, depth: int) -> Path:
-        return self.folder / str(depth)
 
 
 @dataclass(frozen=True)
@@ -214,8 +102,13 @@ class Cache:
         return sorted(found, key=lambda entry: (entry.model, entry.task, entry.split, entry.depth))
 
     def used_bytes(self) -> int:
-        """Size of all arrays."""
-        return sum(entry.n_bytes for entry in self.entries())
+        """Size of all arrays, those that are being written included."""
+        found = 0
+        for folder, _, names in os.walk(self.folder / "prefix"):  # unlike `glob`, it allows folders to disappear
+            if STATES in names:
+                with locks.gone_is_fine():
+                    found += (Path(folder) / STATES).stat().st_size
+        return found
 
     def remove(self, name: str | None) -> int:
         """Removes the arrays of a model or task, or all; returns the freed bytes.
@@ -226,13 +119,24 @@ class Cache:
         if name is not None and name not in known:
             kept = ", ".join(known) or "nothing"
             raise UsageError(f"nothing is kept of {name!r}; kept: {kept}.{suggestion(name, known)}")
-        freed = 0
+        before = self.used_bytes()
         for shelf in self.shelves():
-            for depth, entry in shelf.entries().items():
-                if name in (None, entry.model, entry.task):
+            entries = shelf.entries()
+            for depth in shelf.depths() if name is None else entries:
+                if name is None or name in (entries[depth].model, entries[depth].task):
                     shelf.remove(depth)
-                    freed += entry.n_bytes
-        return freed
+        return max(0, before - self.used_bytes())
+
+    def check(self, *, repair: bool) -> list[Finding]:
+        """What is wrong in the cache; every array is read. With `repair`, what is damaged or left over is removed."""
+        top = self.folder / "prefix"
+        found = left_over(top, repair=repair)
+        for path in sorted(top.glob("*")):
+            if path.is_dir() and not path.is_symlink() and re.fullmatch("[0-9a-f]{32}", path.name):
+                found += Shelf(path).check(repair=repair)
+            elif not path.name.startswith(atomic.TEMPORARY):
+                found.append(Finding(path=str(path), what="foreign", why="not a file of the cache"))
+        return found
 
     def make_room(self, shelf: Shelf, sizes: Mapping[int, int], most: int, of: Entry | None = None) -> bool:
         """Removes arrays of other depths until new arrays, sizes by depth, fit below `most`; returns whether they fit.
@@ -244,42 +148,29 @@ class Cache:
         needed = sum(n_bytes + HEADER_BYTES for n_bytes in sizes.values())
         if needed > most:
             return False
-        others = [
-            (other, depth)
-            for other in self.shelves()
-            for depth, kept in other.entries().items()
-            if depth not in sizes or (of is not None and (kept.model, kept.task) != (of.model, of.task))
-        ]
-        others.sort(key=lambda other: (other[0] != shelf, other[0].last_used(other[1])))
-        for other, kept in others:
+        for other in self.shelves():
+            atomic.leftovers(other.folder, remove=True)
+        for other, depth in self._removable(shelf, sizes, of):
             if self.used_bytes() + needed <= most:
                 break
-            other.remove(kept)
+            other.remove(depth)
         return self.used_bytes() + needed <= most and needed <= free_bytes(self.folder)
+
+    def _removable(self, shelf: Shelf, sizes: Mapping[int, int], of: Entry | None) -> list[tuple[Shelf, int]]:
+        """Arrays that may be removed to make room for others, in the order in which they go; damaged ones first."""
+        found = []
+        for other in self.shelves():
+            entries = other.entries()
+            for depth in other.depths():
+                kept = entries.get(depth)
+                is_other = of is not None and kept is not None and (kept.model, kept.task) != (of.model, of.task)
+                if depth not in sizes or kept is None or is_other:
+                    order = (kept is not None, other != shelf, other.last_used(depth))
+                    found.append((order, (other, depth)))
+        return [array for _, array in sorted(found, key=lambda one: one[0])]
 
 
 def free_bytes(folder: Path) -> int:
     """Free space on the disk of a folder, which need not exist yet."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
-
-
-def _read_entry(path: Path) -> Entry:
-    try:
-        return Entry.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, DataError) as error:
-        raise DataError(f"not a description of states ({error})", path=path) from error
-
-
-def _claim_space(path: Path) -> None:
-    # Without this, writing to a mapped file on a full disk ends in a signal (SIGBUS), not in an error.
-    with path.open("r+b") as stream:
-        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
-
-
-def _checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            checksum = zlib.crc32(chunk, checksum)
-    return checksum

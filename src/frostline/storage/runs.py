@@ -2,26 +2,28 @@
 
 The contract:
 - `put` makes a result durable before it returns; `get` returns exactly what was put, or None.
-- A file that is damaged or belongs elsewhere is reported in `damaged` and counts as missing. When its run is put again
-  it is moved aside, never deleted.
+- The arrays of a run are files of their own (`arrays.py`), written before the run's file. Equal arrays are one file.
+- A file that is damaged or belongs elsewhere is reported in `damaged` and counts as missing, and so does a run whose
+  array is damaged. When the run is put again the damaged file is moved aside, never deleted.
 - Two processes may put the same run: the first wins.
 - Crashes and paused runs have folders of their own and never count as results.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from frostline.errors import DataError, UsageError
 from frostline.records.keys import key_of
 from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.serial import Record, key_fields, not_in_key
 from frostline.storage import atomic
+from frostline.storage.arrays import get_array, put_array
+from frostline.storage.sealed import is_sealed, read_sealed, reading, seal, unseal_bytes, unsealed
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -66,12 +68,12 @@ class Store:
         with atomic.explained(f"--out {folder}"):
             if folder.exists() and not folder.is_dir():
                 raise UsageError(f"--out {folder} is a file; give a folder")
-            folder.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(folder)
         path = folder / "identity.json"
         if not path.exists():  # on a full disk, what is there can still be read
-            atomic.write_new(path, _sealed(identity))
+            atomic.write_new(path, seal(identity))
         try:
-            kept = FolderIdentity.from_json(_opened(path))
+            kept = FolderIdentity.from_json(read_sealed(path))
         except DataError as error:
             what = str(error).removeprefix(f"{path}: ")
             raise DataError(f"{what}; move it away, or give another --out folder", path=path) from error
@@ -85,27 +87,29 @@ class Store:
         if not path.is_file():
             return None
         try:
-            result = RunResult.from_json(_opened(path))
+            result = RunResult.from_json(read_sealed(path))
             if result.key != key:
                 raise DataError(f"it holds the run {result.key}", path=path)
+            # Release 0.1 wrote the values of arrays into the run's own file.
+            result = result.with_arrays(lambda one: get_array(self.folder, one) if one.read is None else one)
         except DataError as error:
             self.damaged[path] = str(error)
             return None
         return result
 
-    def put(self, result: RunResult, *, replace: bool = False) -> None:
-        """Stores a finished run; with `replace`, over the one that is there."""
+    def put(self, result: RunResult, *, replace: bool = False) -> RunResult:
+        """Stores a finished run; with `replace`, over the one that is there. Returns it with its arrays in files."""
         path = self._path(result.key)
         if path.is_file() and self.get(result.key) is None:
-            self._move_aside(path)
-        if replace:
-            atomic.write(path, _sealed(result))
-        else:
-            atomic.write_new(path, _sealed(result))
+            atomic.move_aside(path, self.folder / "damaged")
+        stored = result.with_arrays(lambda array: put_array(self.folder, array))  # first: no run without its arrays
+        write = atomic.write if replace else atomic.write_new
+        write(path, seal(stored.without_arrays()))
+        return stored
 
     def put_crash(self, crash: Crash) -> Path:
         """Stores the last crash of a run; the next call tries that run again."""
-        return atomic.write(self._crash_path(crash.key), _sealed(crash))
+        return atomic.write(self._crash_path(crash.key), seal(crash))
 
     def has_crashed(self, key: str) -> bool:
         """Whether a run ever crashed; it may have finished since."""
@@ -115,28 +119,44 @@ class Store:
         """Stores a paused run and its checkpoint."""
         if paused.checkpoint is not None:  # first, so that a paused run that is known can go on
             atomic.write(self._checkpoint_path(paused.key), paused.checkpoint)
-        atomic.write(self._paused_path(paused.key, paused.n_steps), _sealed(paused))
+        atomic.write(self._paused_path(paused.key, paused.n_steps), seal(paused))
 
     def get_paused(self, key: str, n_steps: int) -> PausedRun | None:
         """The run with this key as it was after `n_steps`, without its checkpoint; None if missing or damaged."""
         path = self._paused_path(key, n_steps)
+        if not path.is_file():
+            return None
         try:
-            return PausedRun.from_json(_opened(path)) if path.is_file() else None
+            paused = PausedRun.from_json(read_sealed(path))
+            if (paused.key, paused.n_steps) != (key, n_steps):
+                raise DataError(f"it holds the run {paused.key} after {paused.n_steps} steps", path=path)
+        except DataError as error:
+            self.damaged[path] = str(error)
+            return None
+        return paused
+
+    def checkpoint(self, key: str) -> bytes | None:
+        """The content that a paused run goes on from; None if it is missing or damaged, or belongs to another run."""
+        path = self._checkpoint_path(key)
+        old = path.with_suffix(".pt")
+        if old.is_file():
+            self.damaged[old] = str(DataError("an earlier release wrote this checkpoint, without a checksum", path=old))
+        if not path.is_file():
+            return None
+        try:
+            return read_checkpoint(path, key)
         except DataError as error:
             self.damaged[path] = str(error)
             return None
 
-    def checkpoint(self, key: str) -> bytes | None:
-        """The content that a paused run goes on from; None if there is none."""
-        path = self._checkpoint_path(key)
-        return path.read_bytes() if path.is_file() else None
-
     def drop_checkpoint(self, key: str) -> None:
         """Removes the checkpoint of a run; the scores of its pauses stay."""
-        self._checkpoint_path(key).unlink(missing_ok=True)
+        path = self._checkpoint_path(key)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".pt").unlink(missing_ok=True)
 
     def _checkpoint_path(self, key: str) -> Path:
-        return self.folder / "paused" / f"{key}.pt"
+        return self.folder / "paused" / f"{key}.checkpoint"
 
     def _crash_path(self, key: str) -> Path:
         return self.folder / "crashed" / f"{key}.json"
@@ -152,13 +172,22 @@ class Store:
         """The resolved requests of a command, in the order of their keys."""
         return [self.read_request(path, kind) for path in sorted((self.folder / "specs").glob(f"{command}-*.json"))]
 
+    def put_request(self, path: Path, resolved: Record) -> None:
+        """Stores a resolved request, unless there is one."""
+        atomic.write_new(path, seal(resolved, indent=2))
+
     def read_request(self, path: Path, kind: type[RecordT]) -> RecordT:
         """A resolved request; a DataError where the file is not one."""
         try:
-            return kind.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, DataError) as error:
-            message = f"not a resolved request: {error}; move it away to have it resolved again"
-            raise DataError(message, path=path) from error
+            with reading("JSON", path):
+                found = json.loads(path.read_text(encoding="utf-8"))
+            # Release 0.1 wrote requests without a checksum.
+            return kind.from_json(unsealed(found, path) if is_sealed(found) else found)
+        except DataError as error:
+            what = str(error).removeprefix(f"{path}: ")
+            raise DataError(
+                f"not a resolved request: {what}; move it away to have it resolved again", path=path
+            ) from error
 
     def results(self) -> list[RunResult]:
         """All finished runs, in the order of their keys."""
@@ -168,36 +197,23 @@ class Store:
     def _path(self, key: str) -> Path:
         return self.folder / "runs" / f"{key}.json"
 
-    def _move_aside(self, path: Path) -> None:
-        aside = self.folder / "damaged"
-        with atomic.explained(str(aside)):
-            aside.mkdir(exist_ok=True)
-            names = (aside / f"{path.stem}-{number}.json" for number in itertools.count())
-            path.rename(next(name for name in names if not name.exists()))
+
+def read_checkpoint(path: Path, key: str) -> bytes:
+    """The content of a checkpoint; a DataError if it is damaged or belongs to another run."""
+    with reading("a sealed checkpoint", path):
+        content = path.read_bytes()
+    head, _ = unseal_bytes(content, path)
+    if head.get("key") != key:
+        raise DataError(f"it holds the run {head.get('key')}", path=path)
+    return content
 
 
 def _difference(folder: Path, path: Path, kept: FolderIdentity, given: FolderIdentity) -> str:
     """Why a folder cannot hold the runs of this model, task and data."""
+    at = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
+    since = f"the first run in --out {folder} ({at:%Y-%m-%d %H:%M} UTC)"
     if kept.replace(data_fingerprint=given.data_fingerprint).key == given.key:
-        since = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
-        return f"the data of {kept.task} changed since the first run in --out {folder} ({since:%Y-%m-%d %H:%M} UTC)"
+        return f"the data of {kept.task} changed since {since}"
+    if kept.replace(model_fingerprint=given.model_fingerprint) == given:
+        return f"the model {kept.model} changed since {since}: its weights, configuration or tokenizer differ"
     return f"--out {folder} holds {kept.text}; this is {given.text}"
-
-
-def _sealed(record: Record) -> str:
-    content = record.to_json()
-    return json.dumps({"checksum": key_of(content), "content": content}, allow_nan=False) + "\n"
-
-
-def _opened(path: Path) -> Any:
-    """The content of a sealed file; a DataError if it is not what was written."""
-    try:
-        sealed = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(sealed, dict) or set(sealed) != {"checksum", "content"}:
-            raise DataError("not a frostline record", path=path)
-        checksum = key_of(sealed["content"])
-    except (OSError, ValueError) as error:  # not UTF-8, not JSON, or JSON with a NaN
-        raise DataError(f"not readable as a frostline record: {error}", path=path) from error
-    if checksum != sealed["checksum"]:
-        raise DataError("its checksum does not match its content; it was damaged or edited", path=path)
-    return sealed["content"]

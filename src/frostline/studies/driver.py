@@ -1,17 +1,19 @@
 """Runs any study: checks its request, does its runs, keeps its results, and writes its files.
 
 Knows no particular study. A session is one call: it owns the executor, the store, the progress display and the live
-page, and reads model and data once for everything that is done in it.
+page, and reads model and data once for everything that is done in it. Settings and data are checked first, and torch
+is imported after that: people see most of their mistakes at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, final
+from typing import TYPE_CHECKING, Any, Generic, Self, final
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, check_between
 from frostline.execution.events import Listener
@@ -19,17 +21,22 @@ from frostline.execution.executor import Executor, make_executor
 from frostline.execution.progress import ProgressListener
 from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
+from frostline.records.environment import check_environments, current_environment
 from frostline.records.requests import RunOptions, StudyRequest
+from frostline.records.results import Environment, RunResult
 from frostline.report.chapter import Chapter
 from frostline.report.formats.registry import write_report, write_result
 from frostline.report.progress.display import Progress
 from frostline.report.progress.live import LivePage
 from frostline.storage import atomic
 from frostline.studies.planning.axis import run_cost
-from frostline.studies.planning.estimate import Estimate, estimate_runs
 from frostline.studies.requests.config_file import resolved_config
-from frostline.studies.requests.resolve import Resolver, default_workers, pick_device
+from frostline.studies.requests.task_reader import TaskReader
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
+
+if TYPE_CHECKING:
+    from frostline.studies.planning.estimate import Estimate
+    from frostline.studies.requests.resolve import Resolver
 
 
 class AllCrashedError(FrostlineError):
@@ -54,7 +61,7 @@ class Session:
 
     def __init__(self, request: StudyRequest, options: RunOptions, progress: Progress) -> None:
         self.request, self.options, self.progress = request, options, progress
-        self.resolver = Resolver(options.out, options.max_cache_bytes)
+        self._reader = TaskReader()
         self._began = time.monotonic()
         self._resources = contextlib.ExitStack()
         self._executor: Executor | None = None
@@ -83,18 +90,38 @@ class Session:
     def estimate(self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT) -> Estimate:
         """What a study will still take, from a few timed steps."""
         study.check(request)
+        self.read_rows()
+        from frostline.studies.planning.estimate import estimate_runs
+
         resolved = study.resolve(request, self.resolver)
         results = study.replay(resolved, self.resolver.store)
-        base, most = study.base(resolved), study.most_ahead(resolved, results)
         return estimate_runs(
-            self.resolver, base, study.runs_ahead(resolved, results), n_workers=self.n_workers, most=most
+            self.resolver,
+            study.base(resolved),
+            study.runs_ahead(resolved, results),
+            n_workers=self.n_workers,
+            most=study.most_ahead(resolved, results),
+            start_seconds=time.monotonic() - self._began,
         )
+
+    def read_rows(self) -> None:
+        """Reads the data, so that its faults are found before torch is imported."""
+        self._reader.load(self._reader.resolve(self.request.task))
+
+    @functools.cached_property
+    def resolver(self) -> Resolver:
+        """What reads the model, fills in defaults and opens the store."""
+        from frostline.studies.requests.resolve import Resolver
+
+        return Resolver(self.options.out, self.options.max_cache_bytes, self._reader)
 
     @property
     def n_workers(self) -> int:
         """Runs at the same time."""
         if self.options.n_workers is None:
-            return default_workers(self.request.threads, pick_device(self.request.device))
+            from frostline.studies.requests.resolve import default_workers
+
+            return default_workers(self.request)
         return check_between("workers", self.options.n_workers, 1, 1024)
 
     def sweep(self, listeners: Sequence[Listener] = (), nearby: Sequence[str] = ()) -> Sweep:
@@ -107,7 +134,24 @@ class Session:
             listeners=(display, *listeners),
             rerun=self.options.rerun,
             nearby=nearby,
+            same_as=self._same_as,
         )
+
+    def check_environments(self, stored: Iterable[RunResult]) -> None:
+        """Raises if stored runs were made in another environment and the user does not want to mix them."""
+        if self._same_as is not None:
+            check_environments([result.environment for result in stored], self._same_as)
+
+    @functools.cached_property
+    def _same_as(self) -> Environment | None:
+        """The environment that stored runs must have been made in; None: any."""
+        if not self.options.same_environment:
+            return None
+        from frostline.studies.requests.resolve import pick_device
+        from frostline.training.prepare import device_model
+
+        device = pick_device(self.request.device)
+        return current_environment(device, device_model=device_model(device))
 
     @property
     def executor(self) -> Executor:
@@ -123,9 +167,12 @@ class Session:
         self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT
     ) -> tuple[ResolvedT, Results, frozenset[str]]:
         study.check(request)
+        self.read_rows()
         trackers = Trackers(self.options.trackers, self.options.out, self.progress.note)
         _ = self.executor  # workers import their libraries while this process reads model and data
         resolved = study.resolve(request, self.resolver)
+        if self.options.same_environment and self.options.rerun != "always":
+            self.check_environments(study.replay(resolved, self.resolver.store).finished.values())
         self._write_settings(study, resolved)
         for line in study.describe(resolved, self.resolver):
             self.progress.note(line)

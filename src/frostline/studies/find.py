@@ -7,7 +7,6 @@ search from its beginning, so a search that was killed goes on as it would have.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
-from frostline.records.serial import request_fields
+from frostline.records.serial import read_json, request_fields
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
 from frostline.report.curve_chapter import CurveChapter
@@ -45,8 +44,8 @@ class FindRequest:
 
     request: StudyRequest
     budget: Budget | None = None
-    n_workers: int = 1
-    """runs at the same time: what a budget of wall time is converted with"""
+    n_workers: int | None = None
+    """runs at the same time, with which a budget of wall time is converted; None: the default"""
 
 
 @final
@@ -168,8 +167,8 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         if not path.is_file():
             return []
         try:
-            finding = Finding.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, DataError) as error:
+            finding = Finding.from_json(read_json(path))
+        except DataError as error:
             message = f"not the answer of a search: {error}; move it away, or run `find` again"
             raise DataError(message, path=path) from error
         return [_stored_chapter(store, finding)]
@@ -179,10 +178,12 @@ def _in_full_runs(request: FindRequest, resolved: ResolvedRequest, resolver: Res
     """A given budget in full-run equivalents; wall time is converted from a few timed steps."""
     if request.budget is None or not request.budget.unit:
         return None if request.budget is None else request.budget.amount
-    from frostline.studies.planning.estimate import full_run_seconds  # reports, which know searches, have no torch
+    # Reports know searches, and have no torch.
+    from frostline.studies.planning.estimate import full_run_seconds
+    from frostline.studies.requests.resolve import default_workers
 
-    one = full_run_seconds(resolver, resolved)
-    return round(request.budget.seconds * request.n_workers / one, 2)
+    n_workers = request.n_workers or default_workers(request.request)
+    return round(request.budget.seconds * n_workers / full_run_seconds(resolver, resolved), 2)
 
 
 def _check_budget(search: ResolvedSearch) -> None:

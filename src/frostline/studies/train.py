@@ -11,7 +11,6 @@ from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
-from frostline.saving.save import save_model
 from frostline.storage import atomic
 from frostline.strategies import Freeze, Full, Strategy, parse
 from frostline.studies.driver import AllCrashedError, Session
@@ -20,8 +19,6 @@ from frostline.studies.planning.protocols import Programme, finished_line_search
 from frostline.studies.planning.race import best_rate
 from frostline.studies.requests.config_file import resolved_config, train_settings
 from frostline.studies.study import Results
-from frostline.training.forward import DivergedError
-from frostline.training.run import Runner
 
 
 def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
@@ -37,6 +34,7 @@ def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
 
 def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
     """Trains one strategy with the request's first seed, and saves the model."""
+    session.read_rows()
     resolver, options = session.resolver, session.options
     resolved = resolver.resolve("train", session.request, needs_depth=strategy != Full())
     if isinstance(strategy, Freeze):
@@ -49,11 +47,18 @@ def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
     limit = options.max_cache_bytes
     settings = resolved_config("train", resolved, train_settings(spec, save), options.out, limit)
     atomic.write(options.out / "train.yaml", settings)
-    return train_and_save(session, resolved, spec, save)
+    result = train_and_save(session, resolved, spec, save)
+    for warning in result.warnings:
+        session.progress.note(f"warning: {warning}")
+    return result
 
 
 def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, save: Path) -> RunResult:
     """Does one run in this process and saves its model; the result goes into the store."""
+    from frostline.saving.save import save_model
+    from frostline.training.forward import DivergedError
+    from frostline.training.run import Runner
+
     progress = session.progress
     events = ProgressListener(progress, lambda one: run_cost(one, resolved.n_layers))
     epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
@@ -61,7 +66,9 @@ def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, s
     progress.note(f"training {spec.strategy}{rate}, {epochs}, seed {spec.seed}")
     events.planned([spec])
     events.started(spec)
-    result, stack = Runner(session.options.max_cache_bytes).train(spec, lambda record: events.epoch(spec, record))
+    runner = Runner(session.options.max_cache_bytes)
+    runner.prefixes.say = events.message
+    result, stack = runner.train(spec, lambda record: events.epoch(spec, record))
     events.finished(result)
     session.resolver.store.put(result)
     if result.diverged:
@@ -84,8 +91,9 @@ def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> fl
         return rates[0]
     finished = finished_line_searches(store, resolved) if resolved.request.protocol == "paper" else []
     if finished:
-        found = [store.get(spec.key) for spec in max(finished, key=len)]
-        return best_rate([result for result in found if result is not None])
+        found = [result for spec in max(finished, key=len) if (result := store.get(spec.key)) is not None]
+        session.check_environments(found)
+        return best_rate(found)
     programme, results = Programme(resolved, {"it": strategy}), Results()
     with session.sweep() as sweep:
         while new := [Wanted(spec) for spec in programme.searching(results) if not results.has_all([spec])]:

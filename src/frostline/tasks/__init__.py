@@ -3,12 +3,13 @@
 from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.formats.files import read_columns, read_objects
 from frostline.tasks.formats.memory import write_rows
-from frostline.tasks.load import TaskOptions, known, load, metrics_of, parse, resolve
+from frostline.tasks.load import OpenedTask, TaskOptions, known, load, metrics_of, open_task, parse, resolve
 from frostline.tasks.split import hold_out, subset_order
 from frostline.tasks.task import GlueFiles, Rows, Task, TaskData
 
 __all__ = [
     "GlueFiles",
+    "OpenedTask",
     "Rows",
     "Task",
     "TaskData",
@@ -18,6 +19,7 @@ __all__ = [
     "known",
     "load",
     "metrics_of",
+    "open_task",
     "parse",
     "read_columns",
     "read_objects",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import importlib.util
 from pathlib import Path
+
+import numpy as np
 
 from frostline.errors import DataError, MissingExtraError
 from frostline.tasks.formats import files
@@ -41,7 +44,7 @@ def find_rows() -> Source:
     """The demo's rows; dev is taken from them."""
     path = reviews_file()
     return Source(
-        train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path), file=path),
+        train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path)),
         dev=None,
     )
 
@@ -56,13 +59,13 @@ def demo_model_folder() -> Path:
 def read(path: Path) -> FileColumns:
     """The Rotten Tomatoes rows of the file, with their row numbers in it."""
     table = files.read(path, (*ROTTEN_TOMATOES.columns, _SOURCE_COLUMN))
-    kept = [place for place, source in enumerate(table.columns[_SOURCE_COLUMN]) if source == _SOURCE]
+    kept = np.flatnonzero([source == _SOURCE for source in table.columns[_SOURCE_COLUMN]])
     assert table.lines is not None
-    return FileColumns(
-        path=path,
-        numbers=[table.numbers[place] for place in kept],
+    return dataclasses.replace(
+        table,
+        numbers=table.numbers[kept],
         lines=[table.lines[place] for place in kept],
-        columns={name: [table.columns[name][place] for place in kept] for name in ROTTEN_TOMATOES.columns},
+        columns=table.fields_at(ROTTEN_TOMATOES.columns, kept),
     )
 
 

@@ -7,16 +7,18 @@ mismatched one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from frostline.errors import DataError, UsageError
 from frostline.tasks import locate
+from frostline.tasks.content import Content
 from frostline.tasks.formats import hub
 from frostline.tasks.formats.columns import FileColumns, Line, check_dev, check_header, collect
 from frostline.tasks.formats.sources import Part, Source, part_of_file
-from frostline.tasks.formats.text import read_utf8
+from frostline.tasks.formats.text import read_text
 from frostline.tasks.task import GlueFiles, Task
 
 HUB_NAME = "nyu-mll/glue"
@@ -183,13 +185,15 @@ def find_rows(task: Task, data: Path | None, dev: str | None) -> Source:
 
 def read(path: Path, task: Task) -> FileColumns:
     """The task's columns of one of its original files."""
-    lines = _lines(path)
+    content = Content(path)
+    lines = _lines(content)
     header = _files_of(task).columns
     if header is None:
         header = tuple(next(lines)[1])
         check_header(header, path, line=1)
     # The official train.tsv of QQP has a few rows that end too early.
-    return collect(path, header, lines, task.columns, skips_short=task.name == "qqp")
+    table = collect(path, header, lines, task.columns, skips_short=task.name == "qqp")
+    return dataclasses.replace(table, sha256=content.sha256)
 
 
 def _part(task: Task, path: Path) -> Part:
@@ -197,7 +201,7 @@ def _part(task: Task, path: Path) -> Part:
         raise DataError(f"does not exist, but {task.name} needs it", path=path)
     if path.suffix.lower() != ".tsv":
         return part_of_file(path)
-    return Part(path=path, read_header=lambda: task.columns, read=partial(_read_wanted, path, task), file=path)
+    return Part(path=path, read_header=lambda: task.columns, read=partial(_read_wanted, path, task))
 
 
 def _read_wanted(path: Path, task: Task, _: object) -> FileColumns:
@@ -233,7 +237,7 @@ def _files_of(task: Task) -> GlueFiles:
     return task.glue_files
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(content: Content) -> Iterator[Line]:
     # Not str.splitlines: it would also split at U+0085 and U+2028, which occur inside sentences.
-    lines = read_utf8(path).rstrip("\r\n").split("\n")
+    lines = read_text(content, lines_are_short=True).rstrip("\r\n").split("\n")
     return ((number, line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, start=1))

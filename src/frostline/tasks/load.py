@@ -5,9 +5,10 @@ The same spec and files give the same rows in every process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, final
 
 from frostline.errors import UsageError, suggestion
 from frostline.kinds import Kind, Metric, kind_named, metrics_for
@@ -15,9 +16,9 @@ from frostline.kinds.metrics import score_faults, spelled
 from frostline.records.specs import TaskSpec
 from frostline.tasks import demo, glue, locate, own, split
 from frostline.tasks.formats import files
-from frostline.tasks.formats.columns import FileColumns, to_rows
-from frostline.tasks.formats.sources import Part, Source, fingerprint
-from frostline.tasks.task import Rows, Task, TaskData
+from frostline.tasks.formats.columns import Labelled, Table, labelled, read_rows
+from frostline.tasks.formats.sources import Source, fingerprint
+from frostline.tasks.task import Task, TaskData
 from frostline.tasks.warnings import class_warnings, row_warnings
 
 _KNOWN = (*glue.TASKS, demo.ROTTEN_TOMATOES)
@@ -38,13 +39,42 @@ class TaskOptions(TypedDict, total=False):
     max_dev: int | None
 
 
+@final
 @dataclass(frozen=True)
-class _Opened:
-    """A task whose source is found; its rows may not be read yet."""
+class OpenedTask:
+    """A task whose source is found and whose columns and classes are known; it can be loaded once or more."""
 
+    spec: TaskSpec
+    """the spec with columns, kind and metric filled in"""
     task: Task
     source: Source
-    train: FileColumns | None = None
+    train: Table | None = None
+    """the training rows, if they were needed to find the classes"""
+
+    def load(self) -> TaskData:
+        """The rows to train on and the rows to score."""
+        spec, task, kind = self.spec, self.task, kind_named(self.task.kind)
+        tables = {"train": self.train or self.source.train.read(task.columns)}
+        train = labelled(tables["train"], task)
+        warnings = [] if spec.source is None else class_warnings(task)
+        if self.source.dev is None:
+            n_rows = len(train)
+            train, dev = split.cut_dev(train, kind, spec.dev_share)
+            cut = f"{len(dev)} of {n_rows} rows ({100 * spec.dev_share:.3g}%)"
+            warnings.append(f"no dev file: {cut} were set aside as dev with a fixed seed")
+        else:
+            tables["dev"] = self.source.dev.read(task.columns)
+            dev = labelled(tables["dev"], task)
+        warnings += [*self.source.warnings, *_short_row_warnings(tables), *_sample_warnings(spec, train, dev)]
+        train_rows, dev_rows = read_rows(task, *_sampled(spec, task, train, dev))
+        return TaskData(
+            task=task,
+            train=train_rows,
+            dev=dev_rows,
+            label_names=task.label_names or (),
+            fingerprint=fingerprint(tables, task.columns),
+            warnings=(*warnings, *row_warnings(task, train_rows, dev_rows)),
+        )
 
 
 def known() -> tuple[Task, ...]:
@@ -67,51 +97,21 @@ def parse(task: str, **options: Unpack[TaskOptions]) -> TaskSpec:
 
 def resolve(spec: TaskSpec) -> TaskSpec:
     """The spec with columns, kind and metric filled in; a UsageError that shows all its faults together."""
-    task = _open(spec).task
-    return spec.replace(
-        text=task.text,
-        text_pair=task.text_pair,
-        label=task.label,
-        kind=task.kind,
-        metric=task.metrics[0],
-    )
+    return open_task(spec).spec
 
 
 def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
     """What is measured, the score first."""
-    return _open(spec).task.metrics
+    return open_task(spec).task.metrics
 
 
 def load(spec: TaskSpec) -> TaskData:
     """The rows to train on and the rows to score."""
-    opened = _open(spec)
-    task, source = opened.task, opened.source
-    train_table = opened.train or source.train.read(task.columns)
-    train = to_rows(train_table, task)
-    parts = [("train", source.train, train_table)]
-    warnings = [] if spec.source is None else class_warnings(task)
-    if source.dev is None:
-        n_rows = len(train)
-        train, dev = split.cut_dev(train, kind_named(task.kind), spec.dev_share)
-        share = f"{100 * spec.dev_share:.3g}%"
-        warnings.append(f"no dev file: {len(dev)} of {n_rows} rows ({share}) were set aside as dev with a fixed seed")
-    else:
-        dev_table = source.dev.read(task.columns)
-        dev = to_rows(dev_table, task)
-        parts.append(("dev", source.dev, dev_table))
-    warnings += [*source.warnings, *_short_row_warnings(parts), *_sample_warnings(spec, train, dev)]
-    train, dev = _sampled(spec, task, train, dev)
-    return TaskData(
-        task=task,
-        train=train,
-        dev=dev,
-        label_names=task.label_names or (),
-        fingerprint=fingerprint(parts),
-        warnings=(*warnings, *row_warnings(task, train, dev)),
-    )
+    return open_task(spec).load()
 
 
-def _open(spec: TaskSpec) -> _Opened:
+def open_task(spec: TaskSpec) -> OpenedTask:
+    """The task of a spec; `resolve` and `load` together read the data twice, an opened task reads it once."""
     faults = _option_faults(spec)
     kind, kind_faults = _read_kind(spec.kind)
     faults += kind_faults
@@ -128,11 +128,23 @@ def _open(spec: TaskSpec) -> _Opened:
     faults += _misfits(spec, task)
     if faults:
         raise UsageError.together(faults)
+    source = demo.find_rows() if task.glue_files is None else glue.find_rows(task, data, spec.dev)
+    return _opened(spec, task, source)
+
+
+def _opened(spec: TaskSpec, task: Task, source: Source, train: Table | None = None) -> OpenedTask:
     task = _scored_by(task, spec.metric)
-    return _Opened(task, demo.find_rows() if task.glue_files is None else glue.find_rows(task, data, spec.dev))
+    resolved = spec.replace(
+        text=task.text,
+        text_pair=task.text_pair,
+        label=task.label,
+        kind=task.kind,
+        metric=task.metrics[0],
+    )
+    return OpenedTask(resolved, task, source, train)
 
 
-def _open_own(spec: TaskSpec, source: str, faults: list[str]) -> _Opened:
+def _open_own(spec: TaskSpec, source: str, faults: list[str]) -> OpenedTask:
     if spec.data is not None:
         faults.append(f"--data is the folder of the GLUE tasks; {source} does not need it")
     found = locate.find(source, spec.dev)
@@ -146,7 +158,7 @@ def _open_own(spec: TaskSpec, source: str, faults: list[str]) -> _Opened:
     classes = f" with {len(task.label_names)} classes" if task.label_names else ""
     if misfits := score_faults(spec.metric, _measured(task), f" for {kind.name}{classes}"):
         raise UsageError.together(misfits)
-    return _Opened(_scored_by(task, spec.metric), found, table)
+    return _opened(spec, task, found, table)
 
 
 def _option_faults(spec: TaskSpec) -> list[str]:
@@ -194,10 +206,10 @@ def _unknown(task: str) -> str:
     return f"unknown task {task!r}; known: {', '.join(names)}.{hint} {others}"
 
 
-def _short_row_warnings(parts: list[tuple[str, Part, FileColumns]]) -> list[str]:
+def _short_row_warnings(tables: Mapping[str, Table]) -> list[str]:
     return [
-        f"rows skipped because they have too few fields: {table.n_short} of {part.path}"
-        for _, part, table in parts
+        f"rows skipped because they have too few fields: {table.n_short} of {table.path}"
+        for table in tables.values()
         if table.n_short
     ]
 
@@ -208,7 +220,7 @@ def _scored_by(task: Task, metric: str | None) -> Task:
     return task.replace(metrics=(metric, *(name for name in task.metrics if name != metric)))
 
 
-def _sample_warnings(spec: TaskSpec, train: Rows, dev: Rows) -> list[str]:
+def _sample_warnings(spec: TaskSpec, train: Labelled, dev: Labelled) -> list[str]:
     limits = (("max_train", spec.max_train, train), ("max_dev", spec.max_dev, dev))
     return [
         f"{name} is {n_most}, but there are {len(rows)} rows; all are used"
@@ -217,7 +229,7 @@ def _sample_warnings(spec: TaskSpec, train: Rows, dev: Rows) -> list[str]:
     ]
 
 
-def _sampled(spec: TaskSpec, task: Task, train: Rows, dev: Rows) -> tuple[Rows, Rows]:
+def _sampled(spec: TaskSpec, task: Task, train: Labelled, dev: Labelled) -> tuple[Labelled, Labelled]:
     kind = kind_named(task.kind)
     few, few_dev = split.sample(train, kind, "train", spec.max_train), split.sample(dev, kind, "dev", spec.max_dev)
     _check_labels(task, "train", spec.max_train, train, few)
@@ -225,7 +237,7 @@ def _sampled(spec: TaskSpec, task: Task, train: Rows, dev: Rows) -> tuple[Rows, 
     return few, few_dev
 
 
-def _check_labels(task: Task, role: str, n_most: int | None, rows: Rows, few: Rows) -> None:
+def _check_labels(task: Task, role: str, n_most: int | None, rows: Labelled, few: Labelled) -> None:
     """Raise if all labels are equal: nothing can be learnt from such rows, and no metric can score them."""
     if (few.labels != few.labels[0]).any():
         return

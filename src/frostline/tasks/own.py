@@ -10,7 +10,7 @@ from frostline.errors import DataError, UsageError, listed
 from frostline.kinds import CLASSIFICATION, REGRESSION, Kind, LabelError, kind_named
 from frostline.kinds.labels import as_number
 from frostline.records.specs import TaskSpec
-from frostline.tasks.formats.columns import FileColumns, labels_of, missing_column
+from frostline.tasks.formats.columns import Table, labels_of, missing_column
 from frostline.tasks.task import Task
 
 _TEXTS = (("text", "text_pair"), ("sentence1", "sentence2"), ("text", None), ("sentence", None))
@@ -37,7 +37,7 @@ def resolve_columns(spec: TaskSpec, header: Sequence[str], path: Path) -> tuple[
     return resolved, faults
 
 
-def describe(spec: TaskSpec, table: FileColumns) -> Task:
+def describe(spec: TaskSpec, table: Table) -> Task:
     """The task that a spec with resolved columns and its training rows make."""
     assert spec.text is not None
     assert spec.label is not None
@@ -60,7 +60,7 @@ def describe(spec: TaskSpec, table: FileColumns) -> Task:
 
 
 def _class_names(
-    kind: Kind, labels: Sequence[str], declared: tuple[str, ...] | None, table: FileColumns, column: str
+    kind: Kind, labels: Sequence[str], declared: tuple[str, ...] | None, table: Table, column: str
 ) -> tuple[str, ...] | None:
     """The classes that the file declares, or else those that occur; None if labels are not classes."""
     if kind.class_names is None:
@@ -74,7 +74,7 @@ def _class_names(
         raise table.label_fault(error) from error
 
 
-def _check_declared(declared: Sequence[str], table: FileColumns, column: str) -> None:
+def _check_declared(declared: Sequence[str], table: Table, column: str) -> None:
     if twice := [name for name, n_times in Counter(declared).items() if n_times > 1]:
         what = f"the column {column!r} declares two classes {twice[0][:80]!r} that differ at most in white space"
         raise DataError(f"{what}; rename one", path=table.path)
@@ -102,12 +102,11 @@ def _texts(spec: TaskSpec, header: Sequence[str]) -> dict[str, str | None]:
 
 def _default_kind(labels: Sequence[str], path: Path) -> str:
     """Classification, unless labels look like measured numbers: then only the user knows what is meant."""
-    values = [as_number(label) for label in labels]
-    numbers = [value for value in values if value is not None]
-    if len(numbers) == len(values) and not all(value.is_integer() for value in numbers):
-        example = next(label for label, value in zip(labels, numbers, strict=True) if not value.is_integer())
+    values = {label: as_number(label) for label in dict.fromkeys(labels)}
+    broken = [label for label, value in values.items() if value is not None and not value.is_integer()]
+    if broken and None not in values.values():
         raise UsageError(
-            f"the labels of {path} are numbers such as {example}; pass --kind {REGRESSION.name} to predict them, "
+            f"the labels of {path} are numbers such as {broken[0]}; pass --kind {REGRESSION.name} to predict them, "
             f"or --kind {CLASSIFICATION.name} to make each number a class"
         )
     return CLASSIFICATION.name

@@ -6,12 +6,29 @@ not depend on the number of training rows, and a larger sample contains the smal
 
 from __future__ import annotations
 
+from typing import Protocol, Self, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from frostline.kinds import Kind, Labels
 from frostline.records.keys import derived_seed
-from frostline.tasks.task import Rows
+
+
+class HasLabels(Protocol):
+    """Rows of which this module needs the labels only: their texts may not be read yet."""
+
+    @property
+    def labels(self) -> Labels:
+        """The labels (rows,)."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, positions: NDArray[np.int64]) -> Self:
+        """The rows at these positions, in the order of the source."""
+
+
+_RowsT = TypeVar("_RowsT", bound=HasLabels)
 
 HELD_OUT = 0.1
 """Share of the training rows held out to choose a learning rate."""
@@ -20,7 +37,7 @@ LEAST_HELD_OUT = 50
 _SEED = 0
 
 
-def cut_dev(rows: Rows, kind: Kind, share: float) -> tuple[Rows, Rows]:
+def cut_dev(rows: _RowsT, kind: Kind, share: float) -> tuple[_RowsT, _RowsT]:
     """The rows divided into train and dev, at least one row each."""
     assert len(rows) >= 2
     order = _order(rows, kind, "cut")
@@ -40,20 +57,20 @@ def subset_order(labels: Labels, kind: Kind, seed: int) -> NDArray[np.int64]:
     return kind.order(labels, np.random.default_rng(derived_seed(seed, "tasks/subset")))
 
 
-def sample(rows: Rows, kind: Kind, purpose: str, n_most: int | None) -> Rows:
+def sample(rows: _RowsT, kind: Kind, purpose: str, n_most: int | None) -> _RowsT:
     """At most `n_most` of the rows; a larger sample for the same purpose contains the smaller one."""
     if n_most is None or n_most >= len(rows):
         return rows
     return rows.take(_order(rows, kind, purpose)[:n_most])
 
 
-def n_for_two_labels(rows: Rows, kind: Kind, purpose: str) -> int | None:
+def n_for_two_labels(rows: HasLabels, kind: Kind, purpose: str) -> int | None:
     """The size of the smallest sample for this purpose with two different labels; None if all labels are equal."""
     labels = rows.labels[_order(rows, kind, purpose)]
     others = np.flatnonzero(labels != labels[0])
     return int(others[0]) + 1 if len(others) else None
 
 
-def _order(rows: Rows, kind: Kind, purpose: str) -> NDArray[np.int64]:
+def _order(rows: HasLabels, kind: Kind, purpose: str) -> NDArray[np.int64]:
     # These purposes seed the order; other words would give other rows, so stored results would not fit.
     return kind.order(rows.labels, np.random.default_rng(derived_seed(_SEED, f"tasks/{purpose}")))

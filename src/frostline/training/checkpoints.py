@@ -1,56 +1,104 @@
-"""Paused runs, and checkpoints as bytes: what travels between a worker and the driver, and what the store keeps.
+"""Checkpoints, and their bytes: what travels between a worker and the driver, and what the store keeps.
 
-Nothing is unpickled but tensors and plain values (`weights_only`).
+Tensors are in the format of safetensors, everything else is JSON, and both are sealed with the key of the run
+(`storage.sealed`). Nothing is unpickled.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
 import math
-import pickle
-from zipfile import BadZipFile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from safetensors.torch import load, save
+from torch import Tensor
 
-from frostline.analysis import row_variance
-from frostline.records.results import PausedRun
-from frostline.training.loop import Checkpoint, PausedTraining, Training, scores
-
-
-def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """The content of a checkpoint."""
-    buffer = io.BytesIO()
-    torch.save(vars(checkpoint), buffer)
-    return buffer.getvalue()
+from frostline.errors import DataError
+from frostline.storage.sealed import seal_bytes, unseal_bytes
 
 
-def from_bytes(content: bytes | None, until: int | None = None) -> Checkpoint | None:
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything a paused run needs to go on to the same bits."""
+
+    n_steps: int
+    """steps done"""
+    epochs: list[dict[str, Any]]
+    """records of the finished epochs, as JSON"""
+    losses: list[tuple[float, int]]
+    """mean loss and number of rows of each step of the unfinished epoch"""
+    seconds: float
+    """spent on the unfinished epoch so far"""
+    weights: list[Tensor]
+    """all parameters that trained so far, in the optimizer's order"""
+    optimizer: dict[int, dict[str, Tensor]]
+    """what the optimizer remembers of each of them, by position; its settings follow from the spec"""
+    generator: Tensor
+    """state of the random generator that dropout draws from"""
+
+    @property
+    def epoch(self) -> int:
+        """The unfinished epoch, counted from 1; a pause after its last step comes before it is scored."""
+        return len(self.epochs) + 1
+
+    @property
+    def all_seconds(self) -> float:
+        """Spent on all epochs so far."""
+        return self.seconds + math.fsum(float(record["seconds"]) for record in self.epochs)
+
+
+def to_bytes(checkpoint: Checkpoint, key: str) -> bytes:
+    """The content of a checkpoint of the run with this key."""
+    head = {
+        "key": key,
+        "n_steps": checkpoint.n_steps,
+        "epochs": checkpoint.epochs,
+        "seconds": checkpoint.seconds,
+        "n_weights": len(checkpoint.weights),
+    }
+    return seal_bytes(head, save({name: tensor.contiguous() for name, tensor in _tensors(checkpoint)}))
+
+
+def from_bytes(content: bytes | memoryview | None, key: str, until: int | None = None) -> Checkpoint | None:
     """The checkpoint to go on from; None where the run must start at its first step.
 
-    That is the case without content, with content that cannot be read, and with a checkpoint beyond the next pause.
+    That is the case without content, with content that is damaged or belongs to another run, and with a checkpoint
+    beyond the next pause.
     """
-    names = {field.name for field in dataclasses.fields(Checkpoint)}
-    with contextlib.suppress(OSError, RuntimeError, EOFError, BadZipFile, pickle.UnpicklingError):
-        found = torch.load(io.BytesIO(content or b""), map_location="cpu", weights_only=True)
-        if isinstance(found, dict) and found.keys() == names and (until is None or found["n_steps"] <= until):
-            return Checkpoint(**found)
-    return None
-
-
-def paused_run(training: Training, paused: PausedTraining) -> PausedRun:
-    """The record of a pause: what the run scores on a sample of dev, and what it goes on from."""
-    kind, names = training.kind, training.metric_names
-    labels, outputs = training.dev_sample.labels, paused.outputs
-    found = scores(kind, names, labels, outputs)
-    return PausedRun(
-        spec=training.spec,
-        n_steps=paused.checkpoint.n_steps,
-        metrics=found,
-        score=found[names[0]],
-        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
-        loss=kind.mean_loss(labels, outputs),
-        seconds=paused.checkpoint.all_seconds,
-        checkpoint=to_bytes(paused.checkpoint),
+    try:
+        head, body = unseal_bytes(content or b"")
+    except DataError:
+        return None
+    if head["key"] != key or (until is not None and head["n_steps"] > until):
+        return None
+    tensors = load(bytes(body))
+    optimizer: dict[int, dict[str, Tensor]] = {}
+    for name in tensors:
+        if name.startswith("optimizer."):
+            _, position, part = name.split(".", 2)
+            optimizer.setdefault(int(position), {})[part] = tensors[name]
+    losses, n_rows = tensors["losses"].tolist(), tensors["loss_rows"].tolist()
+    return Checkpoint(
+        n_steps=head["n_steps"],
+        epochs=head["epochs"],
+        losses=list(zip(losses, n_rows, strict=True)),
+        seconds=head["seconds"],
+        weights=[tensors[f"weight.{position}"] for position in range(head["n_weights"])],
+        optimizer=optimizer,
+        generator=tensors["generator"],
     )
+
+
+def _tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+    """Everything in a checkpoint whose bits count, by name."""
+    yield "generator", checkpoint.generator
+    # As tensors, because JSON has no infinity.
+    yield "losses", torch.tensor([loss for loss, _ in checkpoint.losses], dtype=torch.float64)
+    yield "loss_rows", torch.tensor([n_rows for _, n_rows in checkpoint.losses], dtype=torch.int64)
+    for position, weight in enumerate(checkpoint.weights):
+        yield f"weight.{position}", weight
+    for position, state in checkpoint.optimizer.items():
+        for part, tensor in state.items():
+            yield f"optimizer.{position}.{part}", tensor

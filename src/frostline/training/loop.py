@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +27,7 @@ from frostline.kinds import Kind, Labels, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
 from frostline.training.batches import Batch, n_steps, training_batches
+from frostline.training.checkpoints import Checkpoint
 from frostline.training.forward import DivergedError, Forward, predict
 from frostline.training.prefix import Split
 
@@ -83,35 +82,6 @@ class Trained:
     """for a closed-form fit, the best probe of every layer"""
     is_diverged: bool = False
     """the outputs are those of the best constant answer"""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Everything a paused run needs to go on to the same bits."""
-
-    n_steps: int
-    """steps done"""
-    epochs: list[dict[str, Any]]
-    """records of the finished epochs, as JSON"""
-    losses: list[tuple[float, int]]
-    """mean loss and number of rows of each step of the unfinished epoch"""
-    seconds: float
-    """spent on the unfinished epoch so far"""
-    weights: list[Tensor]
-    """all parameters that trained so far, in the optimizer's order"""
-    optimizer: dict[str, Any]
-    generator: Tensor
-    """state of the random generator that dropout draws from"""
-
-    @property
-    def epoch(self) -> int:
-        """The unfinished epoch, counted from 1; a pause after its last step comes before it is scored."""
-        return len(self.epochs) + 1
-
-    @property
-    def all_seconds(self) -> float:
-        """Spent on all epochs so far."""
-        return self.seconds + math.fsum(float(record["seconds"]) for record in self.epochs)
 
 
 @dataclass(frozen=True)
@@ -267,12 +237,11 @@ class Descent:
         """The state after the last step, with the losses and the time of the unfinished epoch."""
         return Checkpoint(
             n_steps=self.n_done,
-            # Metrics may be numpy numbers, which `weights_only` loading refuses: JSON makes them plain floats.
-            epochs=[json.loads(json.dumps(record.to_json())) for record in self.epochs],
+            epochs=[record.to_json() for record in self.epochs],
             losses=[(float(loss), n_rows) for loss, n_rows in losses],
             seconds=seconds,
             weights=[parameter.detach().cpu() for parameter in self._all_parameters],
-            optimizer=self._optimizer.state_dict(),
+            optimizer=self._optimizer.state_dict()["state"],
             generator=_generator_state(self._parameters[0].device),
         )
 
@@ -280,15 +249,28 @@ class Descent:
         """Restores a checkpoint. All phases up to the checkpoint's must have been entered, in order."""
         self.n_done = checkpoint.n_steps
         self.epochs = [EpochRecord.from_json(record) for record in checkpoint.epochs]
+        parameters = self._all_parameters
         with torch.no_grad():
-            for parameter, weight in zip(self._all_parameters, checkpoint.weights, strict=True):
+            for parameter, weight in zip(parameters, checkpoint.weights, strict=True):
                 parameter.copy_(weight)
-        self._optimizer.load_state_dict(checkpoint.optimizer)
+        state = {
+            number: {part: _laid_out_like(parameters[number], tensor) for part, tensor in parts.items()}
+            for number, parts in checkpoint.optimizer.items()
+        }
+        settings = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state, "param_groups": settings})
         _set_generator_state(self._parameters[0].device, checkpoint.generator)
 
 
 def _trainable(training: Training) -> list[torch.nn.Parameter]:
     return [parameter for parameter in training.forward.stack.model.parameters() if parameter.requires_grad]
+
+
+def _laid_out_like(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor with the strides of its parameter: the fused optimizer walks over the memory of both in one order."""
+    if tensor.shape != parameter.shape or tensor.stride() == parameter.stride():
+        return tensor
+    return torch.empty_like(parameter).copy_(tensor)
 
 
 def _generator_state(device: torch.device) -> Tensor:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from frostline.errors import DataError
 from frostline.model.added.readers import POOLINGS, pooled
 from frostline.model.stack import Stack
-from frostline.storage.prefix_cache import Entry, Origin, Shelf
+from frostline.storage.prefix_cache import Origin
+from frostline.storage.shelf import Entry, Shelf
 from frostline.training.batches import Encoded, evaluation_batches
 from frostline.training.prefix import Prefixes
 
@@ -46,14 +47,14 @@ def _on_disk(
     """The array in the cache, computed first if it is missing; None, and a note, if there is no room for it."""
     n_bytes = shape[0] * shape[1] * 4
     try:
-        with shelf.locked():
+        with shelf.locked(prefixes.say):
             found = _opened(prefixes, shelf, entry.depth, encoded)
             if found is None:
                 if not prefixes.cache.make_room(shelf, {entry.depth: n_bytes}, prefixes.max_bytes, entry):
                     raise OSError(0, "it has no room for them")
-                with shelf.writing(entry, shape, np.dtype(np.float32), encoded.row_ids) as values, prefixes.timed():
-                    _fill(values, stack, encoded)
-                found = _opened(prefixes, shelf, entry.depth, encoded)
+                with shelf.writing(entry, shape, np.dtype(np.float32), encoded.row_ids) as found, prefixes.timed():
+                    _fill(found, stack, encoded)
+                found.flags.writeable = False
             return found
     except OSError as error:  # no space, or no permission to write
         prefixes.notes.append(f"the cache in {prefixes.cache.folder} was not used: {error.strerror or error}")

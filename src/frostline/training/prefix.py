@@ -30,7 +30,8 @@ from frostline.kinds import Labels
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
 from frostline.records.specs import CacheDtype
-from frostline.storage.prefix_cache import Cache, Entry, Origin, Shelf, default_folder
+from frostline.storage.prefix_cache import Cache, Origin, default_folder
+from frostline.storage.shelf import Entry, Shelf
 from frostline.training.batches import Batch, Encoded, evaluation_batches, token_positions
 
 _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
@@ -133,6 +134,8 @@ class Prefixes:
     """time spent computing so far"""
     notes: list[str] = field(default_factory=list)
     """problems with the cache that were repaired"""
+    say: Callable[[str], None] = field(default=lambda _: None)
+    """hears of a long wait for another process, while it lasts; may be called from another thread"""
     _used: dict[tuple[str, int], States] = field(default_factory=dict)
 
     def states(
@@ -159,7 +162,7 @@ class Prefixes:
     def _on_disk(self, shelf: Shelf, wanted: _Wanted) -> States | None:
         """The states from the cache, computed first if needed; None, and a note, if the cache cannot be used."""
         try:
-            with shelf.locked():
+            with shelf.locked(self.say):
                 return self._opened(shelf, wanted.encoded, wanted.depth) or self._computed(shelf, wanted)
         except OSError as error:  # no space, or no permission to write
             self.notes.append(f"the prefix cache in {self.cache.folder} was not used: {error.strerror or error}")
@@ -184,17 +187,19 @@ class Prefixes:
 
     def _computed(self, shelf: Shelf, wanted: _Wanted) -> States:
         stack = wanted.load_stack()
-        depths = sorted({wanted.depth, *wanted.nearby}.difference(shelf.entries()))
+        depths = sorted({wanted.depth, *wanted.nearby.difference(shelf.entries())})
         # At most half of the limit: the other split needs as much.
-        has_all = self._keep(shelf, wanted, stack, depths, self.max_bytes // 2)
-        if not (has_all or self._keep(shelf, wanted, stack, [wanted.depth], self.max_bytes)):
+        values = self._kept(shelf, wanted, stack, depths, self.max_bytes // 2)
+        values = values or self._kept(shelf, wanted, stack, [wanted.depth], self.max_bytes)
+        if not values:
             raise OSError(0, "it has no room for them")
-        states = self._opened(shelf, wanted.encoded, wanted.depth)
-        assert states is not None
-        return states
+        # The array that was just written, not the one in the cache: another process may have removed that already.
+        return _states_of(wanted.encoded, wanted.depth, values[wanted.depth], wanted.encoded.row_ids, shelf)
 
-    def _keep(self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int) -> bool:
-        """Computes the states of these depths in one pass and stores them; False if there is no room.
+    def _kept(
+        self, shelf: Shelf, wanted: _Wanted, stack: Stack, depths: Sequence[int], most: int
+    ) -> Mapping[int, NDArray[Any]]:
+        """Computes the states of these depths in one pass and stores them; none of them if there is no room.
 
         Args:
             most: limit of their total size in bytes.
@@ -204,12 +209,12 @@ class Prefixes:
         shapes = {depth: _shape(stack, encoded, depth, is_whole=is_whole) for depth in depths}
         sizes = {depth: math.prod(shape) * wanted.dtype.itemsize for depth, shape in shapes.items()}
         if sum(sizes.values()) > most:
-            return False
+            return {}
         lower = [depth for depth in shelf.entries() if depth < depths[0]]
         below = self._opened(shelf, encoded, lower[-1]) if lower and wanted.origin.is_exact else None
         # An array that is opened above stays mapped, even if it is removed here to make room.
         if not self.cache.make_room(shelf, sizes, self.max_bytes, wanted.entry(depths[0])):
-            return False
+            return {}
         with contextlib.ExitStack() as writing:
             values = {
                 depth: writing.enter_context(shelf.writing(wanted.entry(depth), shape, wanted.dtype, encoded.row_ids))
@@ -217,7 +222,7 @@ class Prefixes:
             }
             with self.timed():
                 _fill(values, stack, encoded, below, is_whole=is_whole)
-        return True
+        return values
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
@@ -233,6 +238,7 @@ def _states_of(encoded: Encoded, depth: int, values: NDArray[Any], row_ids: NDAr
     """An array from the cache as states; a DataError if it belongs to other rows."""
     if len(values) not in (len(encoded.tokens), len(encoded)) or not np.array_equal(row_ids, encoded.row_ids):
         raise DataError("they belong to other rows", path=shelf.folder)
+    values.flags.writeable = False
     return States(depth, row_ids, encoded.offsets, values, is_one_token=len(values) != len(encoded.tokens))
 
 

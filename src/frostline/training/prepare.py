@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
 from frostline.errors import DataError
-from frostline.model.load import fingerprint_of, load_model, load_tokenizer, unknown_share
+from frostline.model.identity import Identity
+from frostline.model.load import identify, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
 from frostline.records.specs import RunSpec, TaskSpec
@@ -47,6 +48,8 @@ class Prepared:
 
     data: TaskData
     tokenizer: PreTrainedTokenizerBase
+    identity: Identity
+    """what every load of the model is compared with"""
     train: Split
     dev: Split
     states: Mapping[tuple[str, int], States] = field(default_factory=dict)
@@ -94,9 +97,11 @@ def seed_for(spec: RunSpec, purpose: str) -> int:
 
 
 def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
-    """The pretrained model with the run's new head."""
+    """The pretrained model with the run's new head; a DataError if it is not the one that the run was planned for."""
     model = load_model(
         spec.model,
+        revision=spec.model_revision,
+        identity=prepared.identity,
         head_seed=seed_for(spec, "head"),
         head=prepared.data.head,
         pad_token_id=prepared.tokenizer.pad_token_id,
@@ -114,7 +119,7 @@ class Preparer:
     prefixes: Prefixes
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
-    _checked: set[tuple[str, str]] = field(default_factory=set)
+    _identities: dict[tuple[str, str | None, str], Identity] = field(default_factory=dict)
     _needs: dict[tuple[str, str, int], Needs] = field(default_factory=dict)
     _pooled: dict[tuple[object, ...], Pooled] = field(default_factory=dict)
 
@@ -125,17 +130,17 @@ class Preparer:
             spec: the run.
             nearby: strategies that will run too; their prefix states are computed in the same pass if there is room.
         """
-        tokenizer = load_tokenizer(spec.model)
+        identity, tokenizer = self._identity(spec), load_tokenizer(spec.model, spec.model_revision)
+        identity.check_tokenizer(tokenizer)
         task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)
         if task not in self._data:
             self._data[task] = tasks.load(task)
         data = self._data[task]
         if data.fingerprint != spec.data_fingerprint:
             raise DataError("the data files changed since this run was planned; start again in a new --out folder")
-        self._check_model(spec)
         train = self._train_split(spec, data, tokenizer)
         dev = Split(self._tokens(spec, data.dev, "dev", tokenizer), source="dev")
-        prepared = self._with_states(spec, Prepared(data, tokenizer, train, dev), nearby)
+        prepared = self._with_states(spec, Prepared(data, tokenizer, identity, train, dev), nearby)
         return _held_out(spec, prepared) if spec.role == "tuning" else prepared
 
     def _train_split(self, spec: RunSpec, data: TaskData, tokenizer: PreTrainedTokenizerBase) -> Split:
@@ -150,11 +155,12 @@ class Preparer:
         encoded = self._tokens(spec, data.train.take(largest), name, tokenizer)
         return Split(encoded, rows=np.searchsorted(largest, np.sort(order[:n_rows])), source="train")
 
-    def _check_model(self, spec: RunSpec) -> None:
-        if (spec.model, spec.model_fingerprint) not in self._checked:
-            if fingerprint_of(spec.model) != spec.model_fingerprint:
-                raise DataError(f"the model {spec.model} changed since this run was planned; use a new --out folder")
-            self._checked.add((spec.model, spec.model_fingerprint))
+    def _identity(self, spec: RunSpec) -> Identity:
+        """The content of the model that the run was planned for, read once per process."""
+        key = (spec.model, spec.model_revision, spec.model_fingerprint)
+        if key not in self._identities:
+            self._identities[key] = identify(*key)
+        return self._identities[key]
 
     def _tokens(self, spec: RunSpec, rows: Rows, name: str, tokenizer: PreTrainedTokenizerBase) -> Encoded:
         task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)
@@ -249,7 +255,15 @@ def _origin(spec: RunSpec, split: str) -> Origin:
         layout=spec.layout,
         device=spec.device,
         dtype=spec.cache_dtype,
+        device_model=device_model(spec.device),
+        threads=spec.threads,
     )
+
+
+@functools.cache
+def device_model(device: str) -> str:
+    """The name of the GPU; empty where the processor computes, or holds the GPU."""
+    return torch.cuda.get_device_name() if device == "cuda" else ""
 
 
 @contextlib.contextmanager

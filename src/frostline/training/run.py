@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,21 +18,21 @@ import torch
 from numpy.typing import NDArray
 
 from frostline import strategies
+from frostline.analysis import row_variance
 from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
 from frostline.model.stack import FrozenMovedError, Stack
-from frostline.records.environment import current_environment
+from frostline.records.arrays import StoredArray
+from frostline.records.environment import changed_packages, current_environment, versions
 from frostline.records.keys import derived_seed
 from frostline.records.plans import Phase, Plan
 from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions, RunResult
-from frostline.records.serial import StoredArray
 from frostline.records.specs import RunSpec
 from frostline.training.batches import n_epochs
-from frostline.training.checkpoints import from_bytes, paused_run
+from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
 from frostline.training.fit import LinearFit
 from frostline.training.forward import DivergedError, Forward
 from frostline.training.loop import (
-    Checkpoint,
     Descent,
     PausedTraining,
     Trained,
@@ -42,11 +43,13 @@ from frostline.training.loop import (
 )
 from frostline.training.memory import MemoryMeter
 from frostline.training.prefix import Prefixes
-from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for, seeded, torch_settings
+from frostline.training.prepare import Prepared, Preparer, device_model, load_stack, seed_for, seeded, torch_settings
 
 TRAIN_SAMPLE = 1000
 """Rows of the fixed sample for the training score."""
 OnEpoch = Callable[[EpochRecord], None]
+
+versions()  # remembers them at import: packages may be replaced on disk while this process runs
 
 
 @dataclass
@@ -70,7 +73,7 @@ class Runner:
         on_epoch: OnEpoch = lambda _: None,
         *,
         until: int | None = None,
-        checkpoint: bytes | None = None,
+        checkpoint: bytes | memoryview | None = None,
         nearby: Sequence[str] = (),
     ) -> RunResult | PausedRun:
         """Takes a run to its next pause or to its end. The result has the same bits as without pauses.
@@ -84,7 +87,7 @@ class Runner:
         """
         with torch_settings(spec.threads):
             prepared = self.preparer.prepare(spec, nearby)
-            return self._train(spec, prepared, on_epoch, from_bytes(checkpoint, until), until)[0]
+            return self._train(spec, prepared, on_epoch, from_bytes(checkpoint, spec.key, until), until)[0]
 
     def train(self, spec: RunSpec, on_epoch: OnEpoch = lambda _: None) -> tuple[RunResult, Stack]:
         """The result of a spec, and the model it trained."""
@@ -106,7 +109,7 @@ class Runner:
             run = _begun(spec, prepared, on_epoch)
             trained = run.fit() if run.plan.fit == "closed_form" else run.train(start, until)
             if isinstance(trained, PausedTraining):
-                return paused_run(run.training, trained), run.stack
+                return _paused(run.training, trained), run.stack
             train_score = run.train_score(trained)
             seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
             seconds += start.all_seconds if start else 0.0
@@ -280,6 +283,23 @@ def _spared(training: Training) -> contextlib.AbstractContextManager[None]:
     return training.forward.stack.vocabulary_cut_to(torch.cat([*tokens, padding]))
 
 
+def _paused(training: Training, paused: PausedTraining) -> PausedRun:
+    """The record of a pause: what the run scores on a sample of dev, and what it goes on from."""
+    kind, names = training.kind, training.metric_names
+    labels, outputs = training.dev_sample.labels, paused.outputs
+    found = scores(kind, names, labels, outputs)
+    return PausedRun(
+        spec=training.spec,
+        n_steps=paused.checkpoint.n_steps,
+        metrics=found,
+        score=found[names[0]],
+        noise=math.sqrt(row_variance(kind, names[0], labels, [outputs])),
+        loss=kind.mean_loss(labels, outputs),
+        seconds=paused.checkpoint.all_seconds,
+        checkpoint=to_bytes(paused.checkpoint, training.spec.key),
+    )
+
+
 def _cost(run: _Run, seconds: float, peak_bytes: int | None) -> Cost:
     return Cost(
         seconds=seconds,
@@ -312,8 +332,8 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         n_dev=len(dev),
         n_layers=run.stack.n_layers,
         cost=cost,
-        warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes),
-        environment=current_environment(spec.device),
+        warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes, *changed_packages()),
+        environment=current_environment(spec.device, device_model=device_model(spec.device), threads=str(spec.threads)),
         diverged=trained.is_diverged,
         label_scale=None if run.plan.fit == "closed_form" else run.training.label_scale,
         probes=trained.probes,

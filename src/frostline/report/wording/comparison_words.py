@@ -8,7 +8,7 @@ from frostline import stats
 from frostline.analysis import Comparison, Interval, StrategyPoint, is_on_front
 from frostline.report import numbers
 from frostline.report.wording import curve_words
-from frostline.report.wording.failure_words import advice, failed_runs
+from frostline.report.wording.failure_words import advice, failed_runs, with_failed
 
 KEEP = 0.9
 """share of the full score that the fastest strategy in the answer must keep"""
@@ -59,8 +59,8 @@ def answer(comparison: Comparison) -> str:
     top = best(comparison)
     if top is None:
         return "No run finished, so there is nothing to compare."
-    first = f"{name(top)} scores highest: {_scored(comparison, top)}, chance {numbers.score(comparison.chance)}."
-    return f"{first} {_second(comparison, top)}"
+    scored = f"{_scored(comparison, top)}, chance {numbers.score(comparison.chance)}"
+    return f"{name(top)}{with_failed(top)} scores highest: {scored}. {_second(comparison, top)}"
 
 
 def short_answer(comparison: Comparison) -> str:
@@ -68,13 +68,13 @@ def short_answer(comparison: Comparison) -> str:
     top, enough = best(comparison), cheapest(comparison)
     if top is None:
         return f"Strategies and {_metric(comparison)}"
-    first = f"{name(top)} scores highest"
+    first = f"{name(top)}{with_failed(top)} scores highest"
     if enough is None or enough.name == "full":
         return first
     kept = f"{numbers.share(enough.ratio)} of the full score"
     if enough.name == top.name:
         return f"{first}, with {kept}, and nothing faster keeps {numbers.keep_share(KEEP)}"
-    return f"{first}; {name(enough)} keeps {kept}"
+    return f"{first}; {name(enough)}{with_failed(enough)} keeps {kept}"
 
 
 def how_run(comparison: Comparison) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _second(comparison: Comparison, top: StrategyPoint) -> str:
     if curve_words.is_constant(comparison, enough):
         failed = f"{failed_runs(enough)} failed"
         return f"{name(enough)} keeps {kept} of the full score, but does no better than a constant answer ({failed})."
-    which = "It is also" if is_top else f"{name(enough)} is"
+    which = "It is also" if is_top else f"{name(enough)}{with_failed(enough)} is"
     own = "" if is_top else f"{_metric(comparison)} {numbers.score(enough.mean)} "
     against = f"{own}against {numbers.score(full.mean)}"
     return f"{which} the fastest that keeps {share}: {kept} ({against}) with {costs}."

@@ -25,7 +25,7 @@ from frostline.analysis import (
 from frostline.records.depth import FULL, Depth
 from frostline.records.specs import Scale
 from frostline.report import numbers
-from frostline.report.wording.failure_words import advice, failed_runs, how_many_failed
+from frostline.report.wording.failure_words import advice, failed_runs, how_many_failed, with_failed
 
 SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
 PROTOCOL_WORDS = {
@@ -94,11 +94,8 @@ def view_interval(view: View, interval: Interval | None) -> str:
     """The interval of a value of a view."""
     if view == "difference":
         return numbers.difference_interval(interval)
-    return (
-        numbers.share_interval(interval)
-        if view in ("ratio", "ratio_above_chance")
-        else numbers.score_interval(interval)
-    )
+    is_share = view in ("ratio", "ratio_above_chance")
+    return numbers.share_interval(interval) if is_share else numbers.score_interval(interval)
 
 
 def answer(curve: Curve) -> str:
@@ -135,11 +132,8 @@ def _without_failed(curve: Curve, asked: OperatingPoint) -> str:
     if not found or found[0].trained_layers is None or found[0].n_frozen == asked.n_frozen:
         return ""
     n_failed = sum(point.n_failed for point in (curve.full, *curve.points))
-    trains = (
-        "the full model"
-        if found[0].n_frozen is FULL
-        else f"training {what_trains(found[0].trained_layers, curve.n_layers)}"
-    )
+    what = what_trains(found[0].trained_layers, curve.n_layers)
+    trains = "the full model" if found[0].n_frozen is FULL else f"training {what}"
     runs = "1 run that failed" if n_failed == 1 else f"{n_failed} runs that failed"
     return f" Without the {runs}, the estimate is {trains}."
 
@@ -157,7 +151,8 @@ def _established(curve: Curve, asked: OperatingPoint) -> str:
     share, found = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}", asked.established
     if found is None or found.n_frozen is FULL:
         return f"{share} is not established for any depth"
-    return f"{share} is established for training {what_trains(found.trained_layers, curve.n_layers)}"
+    trains = what_trains(found.trained_layers, curve.n_layers)
+    return f"{share} is established for training {trains}{with_failed(point_at(curve, found.n_frozen))}"
 
 
 def has_learned(full: Replicated) -> bool:
@@ -177,8 +172,17 @@ def _no_better_than_constant(curve: Curve, point: Point, asked: OperatingPoint) 
     kept_share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
     return (
         f"{trains} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
-        f" ({_against(curve, point)}); use --scale ratio_above_chance, or {advice(curve.full, curve.chance)}."
+        f" ({_against(curve, point)}); use --scale ratio_above_chance, or {advice(point, curve.chance)}."
     )
+
+
+def recommends_nothing(curve: Curve) -> bool:
+    """Whether the answer recommends no model: the full model did not learn, or the depth of the answer did not."""
+    if curve.full.mean is None or not has_learned(curve.full):
+        return True
+    asked = headline(curve)
+    point = None if asked is None else point_at(curve, asked.n_frozen)
+    return point is not None and is_constant(curve, point)
 
 
 def _sentence(said: str) -> str:
@@ -219,7 +223,8 @@ def short_answer(curve: Curve) -> str:
     if is_constant(curve, point):
         return f"Training {what_trains(point.trained_layers, curve.n_layers)} does no better than a constant answer"
     trained = what_trains(point.trained_layers, curve.n_layers)
-    return f"Training {trained} keeps {numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+    share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+    return f"Training {trained} keeps {share}{with_failed(point)}"
 
 
 def paper_caption(curves: Sequence[Curve]) -> str:
@@ -336,6 +341,6 @@ def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
         return f"{said}, {_metric(curve)} {_full_score(curve)}."
     _, best = max(candidates, key=lambda candidate: candidate[0])
     return (
-        f"{said}; the closest, training {what_trains(best.trained_layers, curve.n_layers)},"
+        f"{said}; the closest, training {what_trains(best.trained_layers, curve.n_layers)}{with_failed(best)},"
         f" keeps {_kept_with_interval(best, asked.scale)} ({_against(curve, best)})."
     )

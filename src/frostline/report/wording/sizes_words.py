@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from frostline.analysis import Curve
 from frostline.report import numbers
 from frostline.report.wording.curve_words import SCALE_WORDS, has_learned, headline, is_constant, point_at
+from frostline.report.wording.failure_words import with_failed
 
 
 def answer_by_rows(curves: Sequence[tuple[int, Curve]]) -> str:
@@ -35,4 +36,5 @@ def _fewest(curve: Curve) -> str:
     point = point_at(curve, asked.n_frozen)
     if point is None:
         return "the full model"
-    return f"{asked.trained_layers}{' (no better than a constant answer)' if is_constant(curve, point) else ''}"
+    failed = " (no better than a constant answer)" if is_constant(curve, point) else with_failed(point)
+    return f"{asked.trained_layers}{failed}"

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
-_MOST_START_SECONDS = 15.0
+_FRAME_SECONDS = 2.5
+"""starting Python, and writing the results and the page at the end; measured on two cores"""
 _BYTES_PER_RUN_FILE = 6_000
 _BYTES_PER_DEV_ROW = 40
 
@@ -90,7 +91,13 @@ class Estimate(Record):
 
 
 def estimate_runs(
-    resolver: Resolver, resolved: ResolvedRequest, specs: Sequence[RunSpec], *, n_workers: int, most: float | None
+    resolver: Resolver,
+    resolved: ResolvedRequest,
+    specs: Sequence[RunSpec],
+    *,
+    n_workers: int,
+    most: float | None,
+    start_seconds: float,
 ) -> Estimate:
     """Runs, time and disk space that a study still takes.
 
@@ -100,6 +107,7 @@ def estimate_runs(
         specs: all runs of the study, as far as can be foreseen.
         n_workers: runs at the same time.
         most: where the study may stop early, the most that it may still spend, in full-run equivalents.
+        start_seconds: what this call took to import libraries and to read model and data; the study takes it again.
     """
     inputs = resolver.inputs(resolved)
     missing = [spec for spec in specs if resolver.store.get(spec.key) is None]
@@ -109,7 +117,7 @@ def estimate_runs(
     return Estimate(
         runs=len(specs),
         missing=len(missing),
-        minutes=((_start_seconds() if missing else 0.0) + seconds / n_workers) / 60,
+        minutes=(start_seconds + _FRAME_SECONDS + seconds / n_workers) / 60 if missing else 0.0,
         cache_bytes=len(cached) * inputs.prefix_bytes(resolved.request),
         store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(inputs.dev)),
         is_at_most=most is not None,
@@ -123,11 +131,6 @@ def _tells_apart(resolved: ResolvedRequest, n_rows: int) -> float | None:
         return None
     error = (1 - request.confidence) / max(1, len(resolved.depths))
     return stats.told_apart(n_seeds, n_rows, keep=request.keep[0], error=error, score=0.85, deviation=0.012)
-
-
-def _start_seconds() -> float:
-    """What a command takes before its first run, from the time that this process needed for the same."""
-    return min(time.process_time(), _MOST_START_SECONDS)  # a notebook may have worked for hours
 
 
 def full_run_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
@@ -145,7 +148,10 @@ def plain_loop_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
 def _seconds(inputs: Inputs, specs: Sequence[RunSpec]) -> float:
     """Time of runs, one after another."""
     paces = _paces(specs)
-    return math.fsum(_run_seconds(spec, paces[spec.strategy], inputs) for spec in specs)
+    runs = math.fsum(_run_seconds(spec, paces[spec.strategy], inputs) for spec in specs)
+    # One pass of all rows through the frozen layers fills the cache for every depth.
+    passes = inputs.n_rows if any(spec.is_cached for spec in specs) else 0
+    return runs + passes * max((pace.row_seconds for pace in paces.values()), default=0.0)
 
 
 def _paces(specs: Sequence[RunSpec]) -> dict[str, Pace]:
@@ -190,8 +196,9 @@ def timed(runner: Runner, spec: RunSpec) -> Pace:
         batches = itertools.islice(itertools.cycle(descent.batches(epoch=1)), _TIMED_STEPS + 1)
         seconds = [_spent(functools.partial(descent.step, batch)) for batch in batches]
         evaluating = _spent(lambda: predict(training.forward, training.dev))
-    # The first step includes one-time setup in the library.
-    return Pace(statistics.median(seconds[1:]), evaluating / len(training.dev), loading)
+    # The first step includes one-time setup in the library. The mean, not the median: on a busy machine most steps are
+    # fast, and a few wait for the processor.
+    return Pace(statistics.fmean(seconds[1:]), evaluating / len(training.dev), loading)
 
 
 def _spent(work: Callable[[], object]) -> float:

@@ -10,16 +10,17 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import yaml
 
 from frostline.errors import DataError, UsageError, suggestion
 from frostline.records.requests import ResolvedRequest
-from frostline.records.serial import value_from_json
+from frostline.records.serial import check_depth, value_from_json
 from frostline.records.specs import RunSpec
 from frostline.studies.requests.settings import Setting
 
+_MAX_BYTES = 2**20
 _OF_TASK = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
 _OF_RUN = ("epochs", "batch_size", "max_length", "frozen_dropout", "threads", "device")
 _OF_OPTIMIZER = ("warmup_share", "weight_decay", "clip_norm", "precision", "master_seed")
@@ -117,7 +118,12 @@ def _read(path: Path) -> list[tuple[str, Any]]:
     if path.suffix.lower() not in readers:
         raise UsageError(f"--config {path} ends in {path.suffix!r}; known: {', '.join(readers)}")
     try:
-        pairs = readers[path.suffix.lower()](path.read_text(encoding="utf-8-sig"))
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise DataError(f"larger than {_MAX_BYTES:,} bytes; a config file holds settings only", path=path)
+        pairs = readers[path.suffix.lower()](content.decode("utf-8-sig"))
+        check_depth(pairs, path)
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
@@ -130,9 +136,21 @@ def _read(path: Path) -> list[tuple[str, Any]]:
     return [(str(name), value) for name, value in pairs]
 
 
+@final
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML without aliases: a few lines of them stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next value."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases are not read; write the value out", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def _yaml_pairs(text: str) -> Any:
     """Names and values of a YAML mapping. Loading it as a mapping would silently keep the last of two equal names."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):

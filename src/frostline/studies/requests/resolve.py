@@ -6,7 +6,6 @@ Reads the model and the data, each only once per call, and trains nothing.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Literal, TypeVar, final
 import numpy as np
 import torch
 
-from frostline import tasks
 from frostline.errors import UsageError
 from frostline.kinds import kind_of
 from frostline.model.added.readers import POOLINGS
@@ -27,10 +25,10 @@ from frostline.records.plans import Plan
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.serial import Record, request_fields
 from frostline.records.specs import Layout, RunSpec, TaskSpec
-from frostline.storage import atomic
 from frostline.storage.prefix_cache import default_folder, free_bytes
 from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Freeze, Full, Strategy, parse
+from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode
 from frostline.training.prefix import estimated_bytes
@@ -69,9 +67,9 @@ class Resolver:
 
     out: Path
     max_cache_bytes: int
+    reader: TaskReader = field(default_factory=TaskReader)
     _store: Store | None = None
     _pretrained: dict[str, Pretrained] = field(default_factory=dict)
-    _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _inputs: dict[object, Inputs] = field(default_factory=dict)
     _stacks: dict[object, Stack] = field(default_factory=dict)
 
@@ -94,12 +92,12 @@ class Resolver:
     def keep(self, command: str, asked: object, resolved: RecordT) -> RecordT:
         """What the first call that asked for this resolved; this call's, if it is the first."""
         path = self.store.request_path(command, key_of(asked))
-        atomic.write_new(path, json.dumps(resolved.to_json(), indent=2, allow_nan=False) + "\n")
+        self.store.put_request(path, resolved)
         return self.store.read_request(path, type(resolved))
 
     def fill_in(self, request: StudyRequest, *, needs_depth: bool) -> ResolvedRequest:
         """The request with every default filled in; nothing is written but the folder's identity."""
-        task = tasks.resolve(request.task)
+        task = self.reader.resolve(request.task)
         pretrained = self.pretrained(request.model)
         if needs_depth:
             pretrained.check_depth()
@@ -124,19 +122,14 @@ class Resolver:
             self._pretrained[model] = describe(model)
         return self._pretrained[model]
 
-    def data(self, task: TaskSpec) -> TaskData:
-        """The rows of a resolved task."""
-        if task not in self._data:
-            self._data[task] = tasks.load(task)
-        return self._data[task]
-
     def stack(self, resolved: ResolvedRequest) -> Stack:
         """The model with the head that the task wants, to plan on; nobody trains it."""
         base, data = resolved.base, self.inputs(resolved).data
         key = (base.model, data.task.kind, data.label_names)
         if key not in self._stacks:
             head = kind_of(base.task).head(data.label_names)
-            self._stacks[key] = Stack(load_model(base.model, head_seed=0, head=head, pad_token_id=None))
+            model = load_model(base.model, head_seed=0, head=head, pad_token_id=None, revision=base.model_revision)
+            self._stacks[key] = Stack(model)
         return self._stacks[key]
 
     def plan(self, resolved: ResolvedRequest, strategy: Strategy) -> Plan:
@@ -183,7 +176,7 @@ class Resolver:
     def _read(self, task: TaskSpec, pretrained: Pretrained, max_length: int) -> Inputs:
         key = (task, pretrained.fingerprint, max_length)
         if key not in self._inputs:
-            data = self.data(task)
+            data = self.reader.load(task)
             train, dev = (
                 encode(rows, pretrained.tokenizer, max_length=max_length, pair_joiner=pretrained.pair_joiner)
                 for rows in (data.train, data.dev)
@@ -227,6 +220,7 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
     pretrained, device = inputs.pretrained, pick_device(request.device)
     return RunSpec(
         model=request.model,
+        model_revision=pretrained.revision,
         model_fingerprint=pretrained.fingerprint,
         task=task,
         data_fingerprint=inputs.data.fingerprint,
@@ -317,6 +311,6 @@ def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", 
     return asked
 
 
-def default_workers(threads: int, device: str) -> int:
+def default_workers(request: StudyRequest) -> int:
     """One run per core, counting the threads of a run; one run per GPU."""
-    return max(1, n_cores() // threads) if device == "cpu" else 1
+    return max(1, n_cores() // request.threads) if pick_device(request.device) == "cpu" else 1

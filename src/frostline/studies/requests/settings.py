@@ -98,6 +98,7 @@ class MachineSettings(TypedDict, total=False):
     threads: int
     workers: Annotated[int, Flag(field="n_workers", default="one per core")]
     device: Literal["auto", "cpu", "cuda", "mps"]
+    same_environment: bool
 
 
 class OutputSettings(TypedDict, total=False):

@@ -196,9 +196,9 @@ def _dev(value: object) -> str:
     return str(value)
 
 
-def _switch(value: object) -> bool:
+def _switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"probe is {value!r:.80}; give True or False")
+        raise UsageError(f"{name} is {value!r:.80}; give True or False")
     return value
 
 
@@ -220,7 +220,8 @@ READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "cache_max_gb": ("max_cache_bytes", _cache_bytes),
     "workers": ("n_workers", _n_workers),
     "rerun": ("rerun", lambda value: check_choice("rerun", str(value), get_args(Rerun))),
-    "probe": ("probe", _switch),
+    "probe": ("probe", lambda value: _switch("probe", value)),
+    "same_environment": ("same_environment", lambda value: _switch("same_environment", value)),
     "track": ("trackers", _trackers),
 }
 """By setting: the record's field that it fills, and how its value is read."""

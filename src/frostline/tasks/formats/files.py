@@ -8,7 +8,7 @@ from typing import Any
 
 from frostline.errors import UsageError, suggestion
 from frostline.tasks.formats import delimited, jsonlines, parquet
-from frostline.tasks.formats.columns import FileColumns
+from frostline.tasks.formats.columns import FileColumns, Table
 from frostline.tasks.formats.values import typed_table
 
 _DELIMITED = (".csv", ".tsv")
@@ -32,6 +32,14 @@ def read(path: Path, wanted: Sequence[str], *, any_value: bool = False) -> FileC
         return delimited.read(path, wanted)
     read_typed = jsonlines.read if suffix in _JSON else parquet.read
     return read_typed(path, wanted, any_value=any_value)
+
+
+def index(path: Path, wanted: Sequence[str]) -> Table:
+    """The wanted columns of the file, of which the last one is the label; texts may be read only when they are used."""
+    suffix = _suffix(path)
+    if suffix in _DELIMITED:
+        return delimited.index(path, wanted)
+    return jsonlines.index(path, wanted) if suffix in _JSON else parquet.read(path, wanted)
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:

@@ -110,7 +110,6 @@ def _parts(source: str, splits: Any) -> dict[str, Part]:
             path=Path(f"{source} ({name})"),
             read_header=functools.partial(tuple, split.column_names),
             read=functools.partial(_read, Path(f"{source} ({name})"), split),
-            file=None,
         )
         for name, split in splits.items()
     }

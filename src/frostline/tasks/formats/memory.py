@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import UsageError, listed, one_line
+from frostline.records.keys import fingerprint_of_files
 from frostline.storage import atomic
 from frostline.tasks.formats import parquet
 from frostline.tasks.formats.sources import Part
@@ -21,7 +22,7 @@ _ALLOWED = "a pandas DataFrame, a datasets.Dataset, a DatasetDict, or a dict of 
 _ROWS = 10_000
 """rows hashed at a time: only these are converted to Python objects at once"""
 _MARK = ".written-by-frostline"
-"""an empty file that tells a folder written here from a user's own folder"""
+"""a file that tells a folder written here from a user's own folder; it holds the fingerprint of the others"""
 
 
 def write_rows(data: object, folder: Path, name: str) -> Path:
@@ -35,17 +36,30 @@ def write_rows(data: object, folder: Path, name: str) -> Path:
     _check_file_name("name", name)
     tables = {split: _arrow(part, split) for split, part in _splits(data).items()}
     kept = folder / _digest(tables) / name
+    if kept.is_dir() and not _is_whole(kept):
+        atomic.remove_folder(kept)
     if not kept.is_dir():
-        with atomic.new_folder(kept) as unfinished:
+        with atomic.new_folder(kept, mode=0o700) as unfinished:  # a copy of the user's data, for the user alone
             for split, table in tables.items():
                 arrow_parquet.write_table(table, unfinished / f"{split}.parquet")
-            (unfinished / _MARK).touch()
+                (unfinished / f"{split}.parquet").chmod(0o600)
+            (unfinished / _MARK).touch(mode=0o600)
+            (unfinished / _MARK).write_text(_fingerprint(unfinished), encoding="utf-8")
     return kept
 
 
 def is_written(folder: Path) -> bool:
     """Whether `write_rows` wrote the folder."""
     return (folder / _MARK).is_file()
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files of a folder are those that were written; release 0.1 wrote no fingerprint to compare with."""
+    return is_written(folder) and (folder / _MARK).read_bytes() in (b"", _fingerprint(folder).encode())
+
+
+def _fingerprint(folder: Path) -> str:
+    return fingerprint_of_files((path.name, path) for path in sorted(folder.glob("*.parquet")))
 
 
 def open_rows(folder: Path) -> dict[str, Part]:
@@ -59,7 +73,6 @@ def _part(path: Path) -> Part:
         path=shown,
         read_header=partial(parquet.read_header, path, shown_as=shown),
         read=partial(parquet.read, path, shown_as=shown),
-        file=path,
     )
 
 

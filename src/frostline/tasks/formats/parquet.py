@@ -6,33 +6,34 @@ pyarrow is imported inside functions, so that commands that read text files do n
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from frostline.errors import DataError, one_line
-from frostline.tasks.formats.columns import FileColumns, check_header, missing_column
+from frostline.tasks.content import Content, ContentStream
+from frostline.tasks.formats.columns import FileColumns, check_header, places_of
 from frostline.tasks.formats.values import typed_table
 
 
 def read_header(path: Path, *, shown_as: Path | None = None) -> tuple[str, ...]:
     """The names of the columns; messages call the file `shown_as`, or by its path."""
-    with _opened(path) as file:
-        names = tuple(str(name) for name in file.schema_arrow.names)
-    check_header(names, shown_as or path)
-    return names
+    with _opened(path, path) as file:
+        return _names(file, shown_as or path)
 
 
 def read(path: Path, wanted: Sequence[str], *, any_value: bool = False, shown_as: Path | None = None) -> FileColumns:
     """The wanted columns of the file; messages call it `shown_as`, or by its path."""
-    header = read_header(path, shown_as=shown_as)
-    for name in wanted:
-        if name not in header:
-            raise DataError(f"has {missing_column(name, header)}", path=shown_as or path)
-    with _opened(path) as file:
+    shown = shown_as or path
+    content = Content(path)
+    for _ in content.first_read():
+        pass
+    with _opened(ContentStream(content), path) as file:
+        places_of(wanted, _names(file, shown), shown)
         table = file.read(columns=list(wanted)).select(list(wanted))
-        return from_arrow(shown_as or path, table, any_value=any_value)
+        return dataclasses.replace(from_arrow(shown, table, any_value=any_value), sha256=content.sha256)
 
 
 def from_arrow(path: Path, table: Any, *, any_value: bool = False) -> FileColumns:
@@ -41,13 +42,19 @@ def from_arrow(path: Path, table: Any, *, any_value: bool = False) -> FileColumn
     return typed_table(path, columns, classes=_declared_classes(table.schema.metadata), any_value=any_value)
 
 
+def _names(file: Any, path: Path) -> tuple[str, ...]:
+    names = tuple(str(name) for name in file.schema_arrow.names)
+    check_header(names, path)
+    return names
+
+
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(source: Path | ContentStream, path: Path) -> Iterator[Any]:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(source) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = f"is not a readable Parquet file; was it written or copied completely? ({one_line(error)})"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import final
 
-from frostline.records.keys import fingerprint_of_files, key_of
+from frostline.records.keys import fingerprint_of_digests, key_of
 from frostline.tasks.formats import files
-from frostline.tasks.formats.columns import FileColumns
+from frostline.tasks.formats.columns import Table
 
 
 @final
@@ -23,10 +23,8 @@ class Part:
     """what messages call it"""
     read_header: Callable[[], tuple[str, ...]]
     """gives the names of its columns"""
-    read: Callable[[Sequence[str]], FileColumns]
-    """gives the wanted columns"""
-    file: Path | None
-    """the file that holds exactly these rows; None if they are not one file"""
+    read: Callable[[Sequence[str]], Table]
+    """gives the wanted columns, of which the last one is the label"""
 
 
 @final
@@ -42,21 +40,21 @@ class Source:
 def part_of_file(path: Path) -> Part:
     """A file as a part; a UsageError if it does not exist or has an unknown format."""
     files.check_path(path)
-    return Part(path=path, read_header=partial(files.read_header, path), read=partial(files.read, path), file=path)
+    return Part(path=path, read_header=partial(files.read_header, path), read=partial(files.index, path))
 
 
-def fingerprint(parts: Sequence[tuple[str, Part, FileColumns]]) -> str:
-    """A key of the parts with their roles: the bytes of files, and what was read of anything else."""
-    paths = [(role, part.file) for role, part, _ in parts if part.file is not None]
-    if len(paths) == len(parts):
-        return fingerprint_of_files(paths)
-    return key_of([[role, _digest(table)] for role, _, table in parts])
+def fingerprint(tables: Mapping[str, Table], columns: Sequence[str]) -> str:
+    """A key of the tables by role: of the bytes of files, and of the fields that were read of anything else."""
+    digests = [(role, table.sha256) for role, table in tables.items() if table.sha256 is not None]
+    if len(digests) == len(tables):
+        return fingerprint_of_digests(digests)
+    return key_of([[role, _digest(table, columns)] for role, table in tables.items()])
 
 
-def _digest(table: FileColumns) -> str:
+def _digest(table: Table, columns: Sequence[str]) -> str:
     digest = hashlib.sha256(key_of({name: list(names) for name, names in table.classes.items()}).encode())
-    for name, fields in table.columns.items():
-        for field in (name, *fields):
+    for name in columns:
+        for field in (name, *table.column(name)):
             content = field.encode()
             digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
+
 from frostline.errors import DataError
 from frostline.kinds.labels import unsupported
 from frostline.tasks.formats.columns import FileColumns, fault_at
@@ -46,11 +48,12 @@ def typed_table(
         for place, value in enumerate(values):
             try:
                 fields[name].append(
-                    _class_name(value, named[name], any_value) if name in named else _field(value, any_value)
+                    _class_name(value, named[name], any_value) if name in named else field_of(value, any_value)
                 )
             except ValueError as error:
-                raise fault_at(path, lines, place, f"column {name!r} {error}") from error
-    return FileColumns(path=path, numbers=list(range(n_rows)), lines=lines, columns=fields, classes=named)
+                line = None if lines is None else lines[place]
+                raise fault_at(path, line, place, f"column {name!r} {error}") from error
+    return FileColumns(path=path, numbers=np.arange(n_rows), lines=lines, columns=fields, classes=named)
 
 
 def _class_name(value: object, names: Sequence[str], any_value: bool) -> str:
@@ -63,7 +66,8 @@ def _class_name(value: object, names: Sequence[str], any_value: bool) -> str:
     return names[value]
 
 
-def _field(value: object, any_value: bool) -> str:
+def field_of(value: object, any_value: bool) -> str:
+    """The text of a value; a ValueError if it can be neither a text nor a label, unless `any_value`."""
     match value:
         case None:
             return ""

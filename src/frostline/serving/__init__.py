@@ -1,0 +1,1 @@
+"""Many tasks on one trunk."""

@@ -1,0 +1,128 @@
+"""Samples of the benches in bench/torture: failing calls, power losses, flipped bits, kills, colliding commands.
+
+One file, so that one process imports torch for all of them. Moments and places are drawn anew in every run; a failure
+says FROSTLINE_TEST_SEED, which draws them again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from bench.torture import collisions, faults, flips, kills, power, shim
+from bench.torture.commands import Commands, Numbers, toy_cases
+from bench.torture.replay import Recording
+
+from commands import announced_rng
+
+pytestmark = pytest.mark.skipif(bool(shim.why_not()), reason=shim.why_not())
+
+N_FAULTS = {"curve-2": 2, "train": 4}
+N_LOSSES = {"curve-2": 2, "train": 3}
+N_FLIPS, N_KILLS = 20, 3
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    folder = tmp_path_factory.mktemp("torture")
+    with Commands(tuple(toy_cases(folder).values()), folder) as commands:
+        yield commands
+
+
+@pytest.fixture
+def draw() -> random.Random:
+    return random.Random(int(announced_rng().integers(2**32)))
+
+
+@pytest.fixture(scope="module")
+def peaceful(commands: Commands) -> dict[str, tuple[Numbers, int]]:
+    """Numbers and calls of undisturbed commands."""
+    return {name: faults.undisturbed(commands, commands.case(name)) for name in ("curve-2", "train", "depths")}
+
+
+Recorded = dict[str, tuple[Recording, Numbers]]
+
+
+@pytest.fixture(scope="module")
+def recordings(commands: Commands) -> Recorded:
+    return {name: power.recorded(commands, commands.case(name)) for name in ("curve-2", "train")}
+
+
+@pytest.fixture(scope="module")
+def stored(commands: Commands) -> flips.Stored:
+    return flips.make_stored(commands)[0]
+
+
+@pytest.mark.parametrize("name", ["curve-2", "train"])
+def test_a_failing_call_ends_well_and_the_same_command_gives_the_same_numbers(
+    name: str, commands: Commands, peaceful: dict[str, tuple[Numbers, int]], draw: random.Random
+) -> None:
+    wanted, n_calls = peaceful[name]
+    tried = draw.sample(faults.injections(commands.case(name), n_calls, 1, draw), N_FAULTS[name])
+    outcomes = [faults.inject(commands, injection, wanted) for injection in tried]
+    assert [str(outcome) for outcome in outcomes if outcome.problems] == []
+
+
+def test_calls_do_fail(commands: Commands, peaceful: dict[str, tuple[Numbers, int]]) -> None:
+    wanted, _ = peaceful["train"]
+    injection = faults.Injection(commands.case("train"), 1, "FULL")
+    outcome = faults.inject(commands, injection, wanted)
+    assert (outcome.how, outcome.problems) == ("exit 2", ())
+    assert "No space left on device" in outcome.stderr
+    other = Numbers(answer=wanted.answer | {"score": 2.0}, runs=wanted.runs, saved=wanted.saved)
+    assert faults.inject(commands, injection, other).problems == ("resumed: OTHER NUMBERS: score of the answer",)
+
+
+@pytest.mark.parametrize("name", ["curve-2", "train"])
+def test_a_power_loss_damages_nothing_and_takes_nothing_that_was_reported(name: str, recordings: Recorded) -> None:
+    assert set(power.all_flaws(recordings[name][0])) == set()
+
+
+@pytest.mark.parametrize("name", ["curve-2", "train"])
+def test_without_any_one_sync_something_would_be_damaged_or_lost(name: str, recordings: Recorded) -> None:
+    assert power.unneeded_syncs(recordings[name][0]) == []
+
+
+@pytest.mark.parametrize("name", ["curve-2", "train"])
+def test_after_a_power_loss_the_same_command_gives_the_same_numbers(
+    name: str, commands: Commands, recordings: Recorded, draw: random.Random
+) -> None:
+    recording, wanted = recordings[name]
+    problems = {
+        moment: power.lose_power(commands, commands.case(name), recording, wanted, moment, draw)
+        for moment in power.moments(recording, N_LOSSES[name], draw)
+    }
+    assert {moment: found for moment, found in problems.items() if found} == {}
+
+
+@pytest.mark.parametrize("kind", flips.KINDS, ids=lambda kind: kind.name)
+def test_a_flipped_bit_is_detected_or_harmless(kind: flips.Kind, stored: flips.Stored, draw: random.Random) -> None:
+    contents = {path: kind.read(stored, path) for path in flips.files_of(kind, stored.base)}
+    assert contents
+    assert all(content is not None for content in contents.values())
+    found = [flips.flip(kind, stored, contents, draw) for _ in range(N_FLIPS)]
+    assert [(how, place) for how, place in found if how not in ("detected", "harmless")] == []
+
+
+def test_a_reader_that_checks_nothing_is_noticed(stored: flips.Stored, draw: random.Random) -> None:
+    careless = flips.Kind("careless", ("out/runs/*",), lambda _, path: path.read_bytes())
+    contents = {path: path.read_bytes() for path in flips.files_of(careless, stored.base)}
+    assert flips.flip(careless, stored, contents, draw)[0] == "PROBLEM other content"
+
+
+def test_killed_commands_give_the_same_numbers_when_started_again(
+    commands: Commands, peaceful: dict[str, tuple[Numbers, int]], draw: random.Random
+) -> None:
+    wanted, _ = peaceful["curve-2"]
+    victims = draw.sample(kills.VICTIMS, N_KILLS)
+    problems = kills.killed_and_resumed(commands, commands.case("curve-2"), wanted, victims, draw, seconds=2.0)
+    assert problems == [], victims
+
+
+@pytest.mark.parametrize("n_commands", [2, 4])
+def test_commands_on_one_folder_and_a_cache_that_is_too_small_give_the_same_numbers(
+    n_commands: int, commands: Commands, peaceful: dict[str, tuple[Numbers, int]], draw: random.Random
+) -> None:
+    wanted, _ = peaceful["depths"]
+    assert collisions.collide(commands, commands.case("depths"), wanted, n_commands, draw) == []
