@@ -28,12 +28,13 @@ from frostline.training.run import Runner
 FAMILIES: tuple[Family, ...] = ("bert", "roberta", "xlnet", "gpt2", "llama")
 NAMES = (
     "full", "freeze:0", "freeze:2", "freeze:+1", "layers:1+3", "reinit:1", "transfer:1", "lora:2", "lora:2@1",
-    "adapter:2", "bitfit", "norms", "features", "features:bilstm", "gradual",
+    "adapter:2", "adapter:2@1", "bitfit", "norms", "features", "features:bilstm", "gradual",
 )  # fmt: skip
 REFUSED = {
     ("xlnet", "lora:2"): "no separate modules for the query and value projections",
     ("xlnet", "lora:2@1"): "no separate modules for the query and value projections",
     ("xlnet", "adapter:2"): "no place for adapters",
+    ("xlnet", "adapter:2@1"): "no place for adapters",
     ("llama", "bitfit"): "have no biases",
 }
 

@@ -37,6 +37,7 @@ WRITTEN: dict[str, Strategy] = {
     "lora:8": Lora(8),
     "lora:8@3": Lora(8, 3),
     "adapter:16": Adapter(16),
+    "adapter:16@3": Adapter(16, 3),
     "bitfit": BitFit(),
     "norms": Norms(),
     "features": Features(),
@@ -83,6 +84,7 @@ def test_a_range_of_layers() -> None:
         ("bitfit:1", ("takes no argument",)),
         ("features:svm", ("takes logreg, ridge, bilstm or no argument",)),
         ("adapter:0", ("whole number of at least 1",)),
+        ("adapter:4@", ("whole number of at least 0", "adapter:D@N")),
         ("reinit:", ("nothing after the colon",)),
         ("Full", ("unknown strategy 'Full'",)),
     ],
@@ -96,7 +98,7 @@ def test_what_cannot_be_read_is_told_in_one_line(text: str, words: tuple[str, ..
         assert word in said
 
 
-@given(st.one_of(st.text(), st.from_regex(r"(freeze|layers|lora|reinit|features):[-+@0-9a-z]*", fullmatch=True)))
+@given(st.one_of(st.text(), st.from_regex(r"(freeze|layers|lora|adapter|reinit|features):[-+@0-9a-z]*", fullmatch=True)))
 def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
     try:
         strategy = parse(text)
@@ -115,6 +117,7 @@ def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
         ("layers:1+6", "layers:1+6"),
         ("features", "features:logreg"),
         ("lora:8@0", "lora:8"),
+        ("adapter:8@0", "adapter:8"),
     ],
 )
 def test_each_has_one_way_of_writing_for_a_model(text: str, meant: str) -> None:
@@ -138,6 +141,7 @@ def test_features_go_by_the_kind_of_task() -> None:
         ("transfer:7", ("the model has 6 layers",)),
         ("lora:8@7", ("the model has 6 layers", "Did you mean 'lora:8@6'?")),
         ("lora:8@8", ("Did you mean 'lora:8@6'?",)),
+        ("adapter:8@7", ("the model has 6 layers", "Did you mean 'adapter:8@6'?")),
         ("layers:1+7", ("no layer 7", "1 to 6")),
     ],
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, final
@@ -134,6 +135,17 @@ def _digest(tensor: Tensor) -> str:
 
 def _tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
     return key_of([_vocabulary(tokenizer), _tokenizer_settings(tokenizer, has_types=True)])
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A key of everything that decides the tokens of a text, for tokenizers that were saved at different times.
+
+    It leaves out cutting and padding. Every call sets them, and a tokenizer that was saved after a call has them still.
+    """
+    vocabulary = _vocabulary(tokenizer)
+    if tokenizer.is_fast:
+        vocabulary = {**json.loads(vocabulary), "truncation": None, "padding": None}
+    return key_of([vocabulary, _tokenizer_settings(tokenizer, has_types=True)])
 
 
 def _vocabulary(tokenizer: PreTrainedTokenizerBase) -> Any:

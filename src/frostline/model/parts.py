@@ -42,9 +42,12 @@ def query_and_value(stack: Stack, n_frozen: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def sublayer_outputs(stack: Stack) -> tuple[str, ...]:
-    """Names of the last modules of attention and feed-forward part, two per layer; raises a UsageError if not found."""
-    layers = list(_layers(stack))
+def sublayer_outputs(stack: Stack, n_frozen: int = 0) -> tuple[str, ...]:
+    """Names of the last modules of attention and feed-forward part, two per layer above `n_frozen`.
+
+    Raises a UsageError if they are not found.
+    """
+    layers = list(_layers(stack, n_frozen))
     for ends in _SUBLAYERS:
         found = [f"{name}.{end}" for name, _ in layers for end in ends]
         modules = dict(stack.model.named_modules())
@@ -56,16 +59,16 @@ def sublayer_outputs(stack: Stack) -> tuple[str, ...]:
     )
 
 
-def norms(stack: Stack) -> tuple[str, ...]:
-    """Names of the parameters of all norms in the layers; raises a UsageError if there are none."""
+def norms(stack: Stack, n_frozen: int = 0) -> tuple[str, ...]:
+    """Names of the parameters of all norms in the layers above `n_frozen`; raises a UsageError if there are none."""
     found = [
         f"{layer}.{name}.{parameter}"
-        for layer, module in _layers(stack)
+        for layer, module in _layers(stack, n_frozen)
         for name, part in module.named_modules()
         if _is_norm(part)
         for parameter, _ in part.named_parameters(recurse=False)
     ]
-    if not found:
+    if not found and n_frozen < stack.n_layers:
         raise UsageError(f"the layers of {type(stack.model).__name__} have no norms to train; use freeze:N or lora:R")
     return tuple(found)
 

@@ -13,6 +13,7 @@ not needed.
 
 from __future__ import annotations
 
+import abc
 import functools
 import hashlib
 import json
@@ -21,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ _ABOVE = frozenset(
         "norm", "ln_f", "final_layer_norm", "project_out", "sequence_summary", "logits_proj", "lm_loss", "embed_out",
         "vocab_transform", "vocab_layer_norm", "vocab_projector", "discriminator_predictions", "decoder",
         "generator_predictions", "generator_lm_head", "lm_predictions", "mask_predictions",
+        "frostline_reader",  # a head of our own: model/added/readers.py
     }
 )  # fmt: skip
 # Constants that some releases of transformers store and others do not. They are not weights.
@@ -45,6 +47,8 @@ _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
     "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8",
 }  # fmt: skip
+_LEGACY = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+"""names in the first checkpoints of BERT, which the library still renames when it loads them"""
 _MAX_HEADER = 100_000_000
 _PIECE = 1 << 20
 """numbers that are read at a time"""
@@ -56,21 +60,59 @@ def layer_name(number: int) -> str:
     return f"layer {number}"
 
 
+class WeightTensor(abc.ABC):
+    """A tensor whose numbers can be read a few at a time."""
+
+    dtype: str
+    """as safetensors writes it: F32, BF16, …"""
+    shape: tuple[int, ...]
+    n_bytes: int
+
+    @property
+    def is_number(self) -> bool:
+        """Whether numpy can compute with it; packed 8-bit floats are only compared byte by byte."""
+        return self.dtype in _DTYPES or self.dtype == "BF16"
+
+    @abc.abstractmethod
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Its numbers, flat, a few at a time; half precision comes as fp32, unknown formats as bytes."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Equal for equal shapes and values."""
+        wide = "F32" if self.dtype in ("F16", "BF16") else self.dtype
+        found = hashlib.sha256(f"{wide}{list(self.shape)}".encode())
+        for piece in self.pieces():
+            found.update(piece.tobytes())
+        return found.hexdigest()
+
+
+@final
+class HeldTensor(WeightTensor):
+    """A tensor in memory."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        names = {np.dtype(kind): name for name, kind in _DTYPES.items()}
+        self.dtype, self.shape, self.n_bytes = names[array.dtype], array.shape, array.nbytes
+        self._array = array
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Its numbers, flat, a few at a time."""
+        flat = self._array.reshape(-1)
+        for start in range(0, flat.size, _PIECE):
+            yield _widened(flat[start : start + _PIECE], self.dtype)
+
+
+@final
 @dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(WeightTensor):
     """A tensor in a file. Its numbers are read when they are asked for."""
 
     file: Path
     start: int
     n_bytes: int
     dtype: str
-    """as safetensors writes it: F32, BF16, …"""
     shape: tuple[int, ...]
-
-    @property
-    def is_number(self) -> bool:
-        """Whether numpy can compute with it; packed 8-bit floats are only compared byte by byte."""
-        return self.dtype in _DTYPES or self.dtype == "BF16"
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Its numbers, flat, a few at a time; half precision comes as fp32, unknown formats as bytes."""
@@ -85,22 +127,13 @@ class StoredTensor:
                 left -= len(content)
                 yield _widened(np.frombuffer(content, kind), self.dtype)
 
-    @functools.cached_property
-    def digest(self) -> str:
-        """Equal for equal shapes and values."""
-        wide = "F32" if self.dtype in ("F16", "BF16") else self.dtype
-        found = hashlib.sha256(f"{wide}{list(self.shape)}".encode())
-        for piece in self.pieces():
-            found.update(piece.tobytes())
-        return found.hexdigest()
-
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The tensors of a model folder by name, and where its layers are."""
+    """The tensors of a model by name, and where its layers are."""
 
     name: str
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, WeightTensor]
     layers_name: str | None
     """what stands before a layer's number; None if there is no single stack of layers"""
     n_layers: int | None
@@ -128,15 +161,15 @@ class WeightFiles:
         return WeightFiles(self.name, tensors, stack, self.n_layers)
 
 
-def open_weights(name: str) -> WeightFiles:
+def open_weights(name: str, revision: str | None = None) -> WeightFiles:
     """The weights of a model: a folder, the demo's model, or a name on the Hub."""
-    folder = _folder_of(name)
+    folder = _folder_of(name, revision)
     config = _read_object(folder / "config.json")
     tensors = {
-        tensor: stored
+        _current_name(tensor): stored
         for file in _files(folder)
-        for tensor, stored in _read_header(file).items()
-        if not _is_constant(tensor, stored)
+        for tensor, stored in read_header(file).items()
+        if not is_constant(tensor, stored.shape)
     }
     # An encoder and a decoder are two stacks, also where only one of them has as many layers as the configuration says.
     layers_name, n_layers = (
@@ -160,7 +193,7 @@ def with_names_of(first: WeightFiles, second: WeightFiles) -> tuple[WeightFiles,
     )
 
 
-def _folder_of(name: str) -> Path:
+def _folder_of(name: str, revision: str | None) -> Path:
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -173,7 +206,9 @@ def _folder_of(name: str) -> Path:
 
     try:
         return Path(
-            snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json"])
+            snapshot_download(
+                name, revision=revision, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json"]
+            )
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UsageError(f"there is no model folder {name}, and none on the Hub: {one_line(error)}") from error
@@ -181,8 +216,9 @@ def _folder_of(name: str) -> Path:
 
 def _files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
+    for name in ("model.safetensors", "frostline.safetensors"):  # the second: a model with added modules
+        if (folder / name).is_file():
+            return [folder / name]
     if index.is_file():
         weight_map = _read_object(index).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
@@ -205,7 +241,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_header(file: Path) -> dict[str, StoredTensor]:
+def read_header(file: Path) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file by name."""
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -234,9 +270,17 @@ def _entry(file: Path, data: int, entry: dict[str, Any]) -> StoredTensor:
     return StoredTensor(file, data + start, end - start, dtype, shape)
 
 
-def _is_constant(name: str, tensor: StoredTensor) -> bool:
-    # GPT-2 once stored its causal mask, (1, 1, n, n), as `attn.bias`.
-    return name.rpartition(".")[2] in _CONSTANTS or (name.endswith("attn.bias") and len(tensor.shape) == 4)
+def is_constant(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is a constant of the library and not a weight."""
+    # GPT-2 and GPT-NeoX once stored their causal masks, (1, 1, n, n), as `attn.bias` and `attention.bias`.
+    is_mask = len(shape) == 4 and name.endswith(("attn.bias", "attention.bias"))
+    return name.rpartition(".")[2] in _CONSTANTS or is_mask
+
+
+def _current_name(name: str) -> str:
+    """The name that a tensor has in a loaded model."""
+    old = next((ending for ending in _LEGACY if name.endswith(ending)), None)
+    return name if old is None else name.removesuffix(old) + _LEGACY[old]
 
 
 def _n_layers(config: Mapping[str, Any]) -> int | None:

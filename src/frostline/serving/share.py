@@ -17,8 +17,8 @@ from frostline.errors import UsageError
 from frostline.model.weight_files import (
     EMBEDDINGS,
     HEAD,
-    StoredTensor,
     WeightFiles,
+    WeightTensor,
     layer_name,
     open_weights,
     with_names_of,
@@ -103,7 +103,7 @@ def _all_names(one: WeightFiles, other: WeightFiles) -> list[tuple[WeightFiles, 
     return [(one, name) for name in one.tensors] + [(other, name) for name in other.tensors if name not in one.tensors]
 
 
-def _agree(one: StoredTensor | None, other: StoredTensor | None) -> bool:
+def _agree(one: WeightTensor | None, other: WeightTensor | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape and one.digest == other.digest
 
 
@@ -136,7 +136,7 @@ def _part_change(part: str, base: WeightFiles, tuned: WeightFiles) -> tuple[Part
 
 
 def _tensor_change(
-    name: str, part: str, one: StoredTensor | None, other: StoredTensor | None, distance: _Distance
+    name: str, part: str, one: WeightTensor | None, other: WeightTensor | None, distance: _Distance
 ) -> TensorChange:
     if one is None or other is None:
         return TensorChange(
@@ -176,7 +176,7 @@ class _Distance:
         return _Distance(self.moved + other.moved, self.base + other.base, max(known, default=None))
 
 
-def _distance(one: StoredTensor | None, other: StoredTensor | None) -> _Distance:
+def _distance(one: WeightTensor | None, other: WeightTensor | None) -> _Distance:
     """How far a tensor moved; nothing is known unless both are numbers of one shape."""
     if one is None or other is None or one.shape != other.shape or not (one.is_number and other.is_number):
         return _Distance()
