@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
 from frostline.model.added.dropout import drop
@@ -39,8 +40,10 @@ _PROJECTIONS = {
 
 @dataclass
 class TopLayerInput:
-    """What the top layer attends to when it is called with one token per row."""
+    """What the top layer computes and attends to when it is called with one token per row."""
 
+    tokens: Tensor
+    """(batch,) the place of each row's token among all tokens"""
     states: Tensor | None = None
     """(1, all tokens, width) the input of the top layer; None until the forward pass gets there"""
 
@@ -63,27 +66,49 @@ def can_read_one_token(config: PreTrainedConfig, top: nn.Module) -> bool:
 @contextlib.contextmanager
 def top_layer_on(layer: nn.Module, tokens: Tensor) -> Iterator[None]:
     """Inside this context, the top layer computes only these tokens, and the head gets each as a row of its own."""
-    top = TopLayerInput()
+    handles = narrow_when_asked(layer)
+    try:
+        with reading_one_token(tokens):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
-    def narrow(
-        _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[tuple[object, ...], dict[str, object]]:
-        top.states = first_tensor(args or tuple(kwargs.values()))
-        return with_state(args, kwargs, top.states[:, tokens])
 
-    def to_rows(_module: nn.Module, _args: object, output: object) -> object:
-        if isinstance(output, tuple):
-            return (first_tensor(output).transpose(0, 1), *output[1:])
-        return first_tensor((output,)).transpose(0, 1)
-
-    handles = [layer.register_forward_pre_hook(narrow, with_kwargs=True), layer.register_forward_hook(to_rows)]
-    token = _current.set(top)
+@contextlib.contextmanager
+def reading_one_token(tokens: Tensor) -> Iterator[None]:
+    """Inside this context, a layer that was given to `narrow_when_asked` computes only these tokens."""
+    token = _current.set(TopLayerInput(tokens))
     try:
         yield
     finally:
         _current.reset(token)
-        for handle in handles:
-            handle.remove()
+
+
+def narrow_when_asked(layer: nn.Module) -> list[RemovableHandle]:
+    """Makes a top layer compute only the tokens of `reading_one_token`, if the calling thread is inside it.
+
+    The head then gets each of them as a row of its own. Outside, the layer works as before.
+    """
+    return [layer.register_forward_pre_hook(_narrow, with_kwargs=True), layer.register_forward_hook(_to_rows)]
+
+
+def _narrow(
+    _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]] | None:
+    top = _current.get()
+    if top is None:
+        return None
+    top.states = first_tensor(args or tuple(kwargs.values()))
+    return with_state(args, kwargs, top.states[:, top.tokens])
+
+
+def _to_rows(_module: nn.Module, _args: object, output: object) -> object:
+    if _current.get() is None:
+        return None  # the output stays as it is
+    if isinstance(output, tuple):
+        return (first_tensor(output).transpose(0, 1), *output[1:])
+    return first_tensor((output,)).transpose(0, 1)
 
 
 def top_layer_states() -> Tensor | None:

@@ -1,0 +1,178 @@
+"""A model that many threads run at once, each from its own depth to its own depth.
+
+`Stack` starts and stops a model by replacing layers and adding hooks for the time of one call. Every thread that holds
+the model sees that, so two calls at once would read each other's layers (TRAPS 32). Here the layers are replaced once,
+when the model is loaded, and never again. What a call wants is a `_Walk` in a context variable, which each thread has
+for itself: where to start and with which state, which states to note, where to leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from torch import Tensor, nn
+
+from frostline.errors import UsageError
+from frostline.model.added.pass_through import PassThrough, first_tensor, with_state
+from frostline.model.added.top_token import narrow_when_asked, reading_one_token
+from frostline.model.packing import first_position
+from frostline.model.stack import NoDepthError, Stack
+from frostline.model.structure import Reached, uncalled
+
+
+@dataclass
+class _Walk:
+    """What one forward pass does at the layers."""
+
+    start: int
+    """layers that are skipped"""
+    state: Tensor | None
+    """the state after them, in the layers' own order of dimensions; None: the pass starts from the tokens"""
+    wanted: frozenset[int]
+    """depths whose states are noted; the pass ends at the highest. Empty: it goes up to the logits"""
+    seen: dict[int, Tensor] = field(default_factory=dict)
+
+    def reach(self, depth: int, state: Tensor) -> None:
+        """Notes the state if it is wanted, and leaves the pass if it is the last one."""
+        if depth in self.wanted:
+            self.seen[depth] = state
+            if len(self.seen) == len(self.wanted):
+                raise Reached
+
+
+_current: contextvars.ContextVar[_Walk | None] = contextvars.ContextVar("walk", default=None)
+
+
+@final
+class _WalkedLayer(PassThrough):
+    """Stands in for a layer for good: calls it, skips it or leaves the pass, as the walk of the calling thread says."""
+
+    def __init__(self, layer: nn.Module, output_length: int | None, number: int, *, is_last: bool) -> None:
+        super().__init__(layer, output_length)
+        self.number = number
+        self.is_last = is_last
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """The output of the layer, or of a stand-in for it."""
+        layer, walk = self._stood_for[0], _current.get()
+        if walk is None:
+            return layer(*args, **kwargs)
+        if self.number <= walk.start:
+            # Above the last layer there is no other place to set the state.
+            is_given = self.is_last and walk.state is not None
+            return super().forward(walk.state if is_given else first_tensor(args or tuple(kwargs.values())))
+        if self.number == walk.start + 1 and walk.state is not None:
+            # Set at the first real layer: what a model does between two layers (DeBERTa, TRAPS 27) is already part of
+            # the given state.
+            args, kwargs = with_state(args, kwargs, walk.state)
+        walk.reach(self.number - 1, first_tensor(args or tuple(kwargs.values())))
+        output = layer(*args, **kwargs)
+        if self.is_last:
+            walk.reach(self.number, first_tensor(output if isinstance(output, tuple) else (output,)))
+        return output
+
+
+@final
+class ConcurrentStack:
+    """A model, in evaluation mode, that any number of threads run at once, from any depth to any depth.
+
+    It takes the stack over: its layers are replaced, so that nothing else may run or change that model afterwards.
+    States are (batch, tokens, width), as in `Stack`.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        _check_constant(stack)
+        stack.eval()
+        self._stack = stack
+        self.head_reads = stack.head_reads
+        self.first_position = first_position(stack.model.config)
+        """the position number of a row's first token; None if batches cannot be packed"""
+        self.can_read_one_token = False
+        """the head reads only the first token, and in a packed batch the top layer can be called with it alone"""
+        if self.first_position is not None:
+            stack.allow_packing()
+        try:
+            structure = stack.structure
+        except NoDepthError:  # it can only be run as a whole
+            self._is_token_first = False
+            return
+        self._is_token_first = structure.is_token_first
+        layers = stack.model.get_submodule(structure.layers_name)
+        assert isinstance(layers, nn.ModuleList)
+        if self.first_position is not None and stack.can_read_one_token:
+            narrow_when_asked(layers[-1])
+            self.can_read_one_token = True
+        layers._modules = {
+            str(place): _WalkedLayer(layer, structure.output_length, place + 1, is_last=place + 1 == len(layers))
+            for place, layer in enumerate(layers)
+        }
+
+    @property
+    def n_layers(self) -> int:
+        """The number of layers."""
+        return self._stack.n_layers
+
+    def logits(self, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None) -> Tensor:
+        """The logits (batch, classes); with `state`, computed from this state after `start` layers."""
+        with _walking(self._walk(start, state, ())):
+            return self._stack.logits(inputs)
+
+    def logits_of_one_token(
+        self, tokens: Tensor, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None
+    ) -> Tensor:
+        """The logits of a packed batch whose top layer computes only these tokens, one per row.
+
+        Only if `can_read_one_token`, and only from below the top layer.
+        """
+        assert self.can_read_one_token
+        assert start < self.n_layers
+        with reading_one_token(tokens):
+            return self.logits(inputs, start, state)
+
+    def states(
+        self, depths: Collection[int], inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None
+    ) -> dict[int, Tensor]:
+        """The states after each of these depths, from one pass that ends at the highest.
+
+        With `state`, which is the state after `start` layers, nothing below is run; all depths must be higher then.
+        """
+        walk = self._walk(start, state, depths)
+        with _walking(walk):
+            try:
+                self._stack.logits(inputs)
+            except Reached:
+                return {depth: self._turned(seen) for depth, seen in walk.seen.items()}
+        raise uncalled(self._stack.model, max(depths))
+
+    def _turned(self, state: Tensor) -> Tensor:
+        """Converts between the layers' own order of dimensions and (batch, tokens, width), either way."""
+        return state.transpose(0, 1) if self._is_token_first else state
+
+    def _walk(self, start: int, state: Tensor | None, depths: Collection[int]) -> _Walk:
+        return _Walk(start, None if state is None else self._turned(state), frozenset(depths))
+
+
+@contextlib.contextmanager
+def _walking(walk: _Walk) -> Iterator[None]:
+    token = _current.set(walk)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _check_constant(stack: Stack) -> None:
+    """Raises if a pass changes the model: some rotary positions follow the longest row that came by."""
+    for module in stack.model.modules():
+        kinds = getattr(module, "rope_type", None)
+        for kind in kinds.values() if isinstance(kinds, dict) else [kinds]:
+            if kind is not None and ("dynamic" in kind or kind == "longrope"):
+                raise UsageError(
+                    f"{type(stack.model).__name__} has rotary positions of the type {kind!r}, which depend on the "
+                    "longest text of a batch; a text would get another answer next to other texts. Use a model with "
+                    "fixed positions"
+                )
