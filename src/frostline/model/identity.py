@@ -92,11 +92,11 @@ class Identity:
     def of(cls, loaded: Loaded, tokenizer: PreTrainedTokenizerBase) -> Identity:
         """The identity of a model that was loaded with its own head."""
         weights = {name: _digest(tensor) for name, tensor in loaded.pretrained.items()}
-        return cls(loaded.name, weights, loaded.model.config.to_dict(), tokenizer_key(tokenizer))
+        return cls(loaded.name, weights, loaded.model.config.to_dict(), _tokenizer_key(tokenizer))
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raises if another tokenizer was loaded under the same name."""
-        if tokenizer_key(tokenizer) != self.tokenizer:
+        if _tokenizer_key(tokenizer) != self.tokenizer:
             raise changed(self.name, "its tokenizer is another one")
 
     def check_model(self, loaded: Loaded, head_tensors: Set[str], head_fields: Iterable[str]) -> None:
@@ -133,12 +133,7 @@ def _digest(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A key of everything in a tokenizer that changes the tokens of a text.
-
-    Args:
-        tokenizer: as it was loaded: its first call changes it.
-    """
+def _tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
     return key_of([_vocabulary(tokenizer), _tokenizer_settings(tokenizer, has_types=True)])
 
 
