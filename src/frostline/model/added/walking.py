@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import final
 
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from frostline.errors import UsageError
 from frostline.model.added.pass_through import PassThrough, first_tensor, with_state
 from frostline.model.added.top_token import narrow_when_asked, reading_one_token
 from frostline.model.packing import first_position
-from frostline.model.stack import NoDepthError, Stack
-from frostline.model.structure import Reached, uncalled
+from frostline.model.stack import Stack
+from frostline.model.structure import HeadReads, Reached, Structure, uncalled
 
 
 @dataclass
@@ -84,23 +85,28 @@ class ConcurrentStack:
     States are (batch, tokens, width), as in `Stack`.
     """
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, structure: Structure | None) -> None:
+        """Takes the model over.
+
+        Args:
+            stack: holds the model.
+            structure: where its parts are; None: it cannot be cut at a depth and is only run as a whole.
+        """
         _check_constant(stack)
         stack.eval()
         self._stack = stack
-        self.head_reads = stack.head_reads
-        self.first_position = first_position(stack.model.config)
+        self._is_token_first = structure is not None and structure.is_token_first
+        self.head_reads: HeadReads = "all" if structure is None else stack.head_reads
+        self.first_position = None if structure is None else first_position(stack.model.config)
         """the position number of a row's first token; None if batches cannot be packed"""
         self.can_read_one_token = False
         """the head reads only the first token, and in a packed batch the top layer can be called with it alone"""
         if self.first_position is not None:
             stack.allow_packing()
-        try:
-            structure = stack.structure
-        except NoDepthError:  # it can only be run as a whole
-            self._is_token_first = False
-            return
-        self._is_token_first = structure.is_token_first
+        if structure is not None:
+            self._replace_layers(stack, structure)
+
+    def _replace_layers(self, stack: Stack, structure: Structure) -> None:
         layers = stack.model.get_submodule(structure.layers_name)
         assert isinstance(layers, nn.ModuleList)
         if self.first_position is not None and stack.can_read_one_token:
@@ -115,6 +121,12 @@ class ConcurrentStack:
     def n_layers(self) -> int:
         """The number of layers."""
         return self._stack.n_layers
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The configuration of the model."""
+        config: PreTrainedConfig = self._stack.model.config
+        return config
 
     def logits(self, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None) -> Tensor:
         """The logits (batch, classes); with `state`, computed from this state after `start` layers."""

@@ -1,4 +1,4 @@
-"""Texts as rows of tokens, for many tasks at once and from any thread.
+"""Texts as rows of tokens, for many tasks at once and from any thread; rows as batches.
 
 A text is tokenised once for all tasks that join pairs in the same way, and cut once for all that have the same limit.
 Rows with equal tokens are equal, so the engine computes them once.
@@ -6,18 +6,23 @@ Rows with equal tokens are equal, so the engine computes them once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from frostline.model.packing import Packing, packed
 from frostline.tasks import Rows
-from frostline.training.batches import Encoded, Padding, encode
+from frostline.training.batches import Encoded, Padding, encode, make_batch, token_positions
 
 _NO_LIMIT = 2**31
 """More tokens than any text has."""
@@ -126,6 +131,66 @@ def joined(rows: Sequence[TokenRow], padding: Padding) -> Encoded:
         padding=padding,
         n_cut=0,
     )
+
+
+@final
+class RowBatch:
+    """Some rows in the form that a model reads: joined without padding where its family allows that, else padded.
+
+    Between models, states are (all tokens, width), without padding.
+    """
+
+    def __init__(self, encoded: Encoded, positions: NDArray[np.int64], first_position: int | None) -> None:
+        """The rows at these positions.
+
+        Args:
+            encoded: all rows.
+            positions: of the rows in `encoded`; short rows first, because attention pads rows of similar length.
+            first_position: as in `ConcurrentStack`; None: the rows are padded.
+        """
+        self.positions = positions
+        self._encoded = encoded
+        self._batch = make_batch(encoded, positions)
+        self.mask = self._batch.mask
+        self.tokens = self._batch.tokens
+        self.packing = None if first_position is None else Packing.of(self.mask)
+        self.inputs = (
+            self._batch.padded_inputs() if first_position is None else self._batch.packed_inputs(first_position)
+        )
+
+    def packed(self) -> contextlib.AbstractContextManager[None]:
+        """Inside this context, attention knows where each row begins and ends."""
+        return packed(self.packing)
+
+    @functools.cached_property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """(rows,) each: places of the first and the last token of each row among all tokens."""
+        return self._batch.ends
+
+    @functools.cached_property
+    def padded_inputs(self) -> dict[str, Tensor]:
+        """The model's inputs, each (rows, tokens)."""
+        return self._batch.padded_inputs()
+
+    def padded(self, state: Tensor) -> Tensor:
+        """(all tokens, width) → (rows, tokens, width), 0 at padding."""
+        return self._batch.padded(state)
+
+    def shaped(self, state: Tensor) -> Tensor:
+        """(all tokens, width) → the form that a model reads."""
+        return self.padded(state) if self.packing is None else state[None]
+
+    def flat(self, state: Tensor) -> Tensor:
+        """The form that a model gives → (all tokens, width)."""
+        return state[self.mask] if self.packing is None else state[0]
+
+    def state_of(self, positions: NDArray[np.int64], state: Tensor) -> Tensor:
+        """The part of a state (all tokens, width) that belongs to some of its rows, in the same order."""
+        if len(positions) == len(self.positions):
+            return state
+        places = np.flatnonzero(np.isin(self.positions, positions))
+        offsets = np.concatenate([[0], np.cumsum(self._encoded.lengths[self.positions])])
+        return state[torch.from_numpy(token_positions(offsets, places))]
 
 
 def _concatenated(parts: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:

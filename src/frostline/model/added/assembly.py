@@ -1,0 +1,105 @@
+"""Models put together from tensors that exist already, without copying them.
+
+A model is built on the meta device, where parameters have no memory. Then each gets its tensor: the same object that
+another model may hold. So a task over a shared trunk has a tree of modules of its own, and no weight is in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from frostline.errors import DataError, some
+
+# Fields of a configuration in which two models may differ that compute the same states: they are about the head, the
+# library, training, or what else a pass returns.
+_NOT_OF_THE_STATES = frozenset(
+    {
+        "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
+        "pad_token_id", "problem_type", "return_dict", "torch_dtype", "transformers_version", "use_cache",
+    }
+)  # fmt: skip
+_WORDS_NOT_OF_THE_STATES = ("drop", "classifier", "summary", "output_")
+
+
+def config_of(content: dict[str, Any]) -> PreTrainedConfig:
+    """The configuration with the content of a config.json, for a model that computes in fp32 and returns only logits."""
+    model_type = content.get("model_type")
+    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
+        raise DataError(f"unknown model_type {model_type!r:.80}")
+    config: PreTrainedConfig = CONFIG_MAPPING[model_type].from_dict(content)
+    # While a model is built the library makes this torch's default type, for all threads.
+    config.dtype = torch.float32
+    config.output_hidden_states = config.output_attentions = False
+    return config
+
+
+def differing_fields(one: PreTrainedConfig, other: PreTrainedConfig) -> list[str]:
+    """The fields of both configurations whose values differ and may change what the layers compute."""
+    first, second = one.to_dict(), other.to_dict()
+    return sorted(
+        field
+        for field in first.keys() & second.keys() - _NOT_OF_THE_STATES
+        if first[field] != second[field] and not any(word in field for word in _WORDS_NOT_OF_THE_STATES)
+    )
+
+
+def empty_model(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """A new model in evaluation mode whose parameters have no memory; buffers that no file holds have their values."""
+    with torch.device("meta"):
+        model = model_class.from_config(config)
+    assert isinstance(model, PreTrainedModel)
+    for name, buffer in list(model.named_non_persistent_buffers()):
+        _put(model, name, torch.empty_like(buffer, device="cpu"))
+    # The library computes the values of these buffers where it draws new weights; on the meta device it draws nothing.
+    # It skips modules that it has marked.
+    for module in model.modules():
+        module.__dict__.pop("_is_hf_initialized", None)
+    model.initialize_weights()
+    return model.eval()
+
+
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers with their names; a tied one appears under each of its names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def fill(module: nn.Module, tensor_of: Callable[[str, Tensor], Tensor | None]) -> None:
+    """Puts a tensor in the place of every parameter and buffer, without copying; raises a DataError if one is missing.
+
+    Args:
+        module: a model, or a part of one.
+        tensor_of: gives the tensor for a name, and the empty tensor that is there now; None: there is none.
+    """
+    missing = []
+    for name, empty in list(named_tensors(module)):
+        tensor = tensor_of(name, empty)
+        if tensor is None:
+            missing.append(name)
+            continue
+        if tensor.shape != empty.shape:
+            raise DataError(f"{name} has the shape {list(tensor.shape)}; the model needs {list(empty.shape)}")
+        _put(module, name, _as_parameter(tensor) if isinstance(empty, nn.Parameter) else tensor)
+    if missing:
+        raise DataError(f"lacks {some(missing)}")
+    assert not any(tensor.is_meta for _, tensor in named_tensors(module))
+
+
+def fixed_buffers(model: PreTrainedModel) -> Mapping[str, Tensor]:
+    """The buffers that no file holds, by name: positions, frequencies."""
+    return dict(model.named_non_persistent_buffers())
+
+
+def _as_parameter(tensor: Tensor) -> nn.Parameter:
+    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+
+
+def _put(module: nn.Module, name: str, tensor: Tensor) -> None:
+    parent, _, last = name.rpartition(".")
+    # Not into `_parameters`: an LSTM keeps a second list of its weights.
+    setattr(module.get_submodule(parent), last, tensor)
