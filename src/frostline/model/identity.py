@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, some
 from frostline.model.stack import bits_of
@@ -30,6 +30,13 @@ _NOT_OF_THE_MODEL = {
     "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
     "problem_type", "torch_dtype", "transformers_version",
 }  # fmt: skip
+# Fields that decide how a model trains, starts, reads out or generates, but not what its embeddings and layers compute.
+_NOT_OF_THE_LAYERS = {
+    "bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id", "gradient_checkpointing", "output_attentions",
+    "output_hidden_states", "prefix", "return_dict", "task_specific_params", "tie_word_embeddings", "tokenizer_class",
+    "use_cache",
+}  # fmt: skip
+_NOT_OF_THE_LAYERS_BEGIN = ("classifier_", "initializer_", "pooler_", "summary_")
 # Parameters of tokenizers that do not change the tokens of a text, or are limits of their own.
 _NOT_OF_THE_TOKENS = {"clean_up_tokenization_spaces", "model_max_length", "padding_side"}
 
@@ -117,6 +124,19 @@ class Identity:
         differing = in_one | {name for name in in_both if _digest(pretrained[name]) != self.weights[name]}
         if differing:
             raise changed(self.name, f"its weights differ in {some(sorted(differing))}")
+
+
+def other_layers(base: PreTrainedConfig, other: PreTrainedConfig) -> list[str]:
+    """Fields in which two configurations differ so that the same weights may compute other states."""
+    one, two = base.to_dict(), other.to_dict()
+    if one.get("pad_token_id") is None:  # a decoder gets one with its head; it reaches no layer
+        one["pad_token_id"] = two.get("pad_token_id")
+    fields = (one.keys() | two.keys()) - _NOT_OF_THE_MODEL - _NOT_OF_THE_LAYERS
+    return sorted(
+        field
+        for field in fields
+        if one.get(field) != two.get(field) and not field.startswith(_NOT_OF_THE_LAYERS_BEGIN) and "drop" not in field
+    )
 
 
 def changed(name: str, how: str) -> DataError:

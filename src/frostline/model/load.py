@@ -106,7 +106,7 @@ def describe(name: str) -> Pretrained:
         width=0 if no_depth else stack.structure.width,
         no_depth=no_depth,
         epochs=10 if model.config.model_type == "roberta" else 3,
-        max_tokens=_max_tokens(model, tokenizer),
+        max_tokens=max_tokens(model, tokenizer),
         # Without a separator the tokenizer would join the two texts of a pair without any mark between them.
         pair_joiner=None if tokenizer.sep_token else "\n",
         is_packable=first_position(model.config) is not None,
@@ -138,7 +138,7 @@ def load_model(
     identity: Identity | None = None,
 ) -> PreTrainedModel:
     """The pretrained model with a new head for the task, drawn from `head_seed`; the one with `identity`, if given."""
-    loaded = _load(name, revision, head_seed=head_seed, head=head)
+    loaded = load_checkpoint(name, revision, head_seed=head_seed, head=head)
     model, head_tensors = loaded.model, _head(loaded.model)
     if identity is not None:
         identity.check_model(loaded, head_tensors, head.config)
@@ -150,7 +150,7 @@ def load_model(
 def load_trained(folder: Path, kind: Kind = CLASSIFICATION) -> PreTrainedModel:
     """A fine-tuned model with the head it was saved with; a DataError if it has none: the library would draw one."""
     load_config(str(folder))
-    loaded = _load(str(folder), head_seed=0, head=Head(kind.head_class, {}))
+    loaded = load_checkpoint(str(folder), head_seed=0, head=Head(kind.head_class, {}))
     model = loaded.model
     drawn = sorted((loaded.missing | loaded.mismatched) & {name for name, _ in model.named_parameters()})
     if drawn:
@@ -242,9 +242,8 @@ def quiet() -> Iterator[None]:
     hub.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="Detected pickle protocol"
-            )  # for a .bin file that is refused anyway
+            # For a .bin file that is refused anyway.
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
             yield
     finally:
         hub.setLevel(hub_level)
@@ -266,14 +265,14 @@ def _load_with_own_head(name: str, revision: str | None) -> tuple[Loaded, PreTra
     with quiet(), one_line_errors(name):
         before, _ = PreTrainedConfig.get_config_dict(located(name), revision=revision)
     tokenizer = load_tokenizer(name, revision)
-    loaded = _load(name, revision, head_seed=0)
+    loaded = load_checkpoint(name, revision, head_seed=0)
     raw_config, _ = PreTrainedConfig.get_config_dict(located(name), revision=revision)
     if raw_config != before:  # the library read the file in between
         raise DataError(f"the model {name} was changed while it was loaded; run the command again")
     return loaded, tokenizer, fingerprint(loaded, raw_config, tokenizer)
 
 
-def _load(name: str, revision: str | None = None, *, head_seed: int, head: Head = _OWN_HEAD) -> Loaded:
+def load_checkpoint(name: str, revision: str | None = None, *, head_seed: int, head: Head = _OWN_HEAD) -> Loaded:
     """The model with weights from the checkpoint; those that it does not have are drawn from `head_seed`."""
     with torch.random.fork_rng(devices=[]), quiet(), one_line_errors(name):
         if Path(name).is_dir():
@@ -328,7 +327,8 @@ def _no_depth(stack: Stack) -> NoDepthError | None:
     return None
 
 
-def _max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+def max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens in the longest row that a model and its tokenizer accept."""
     limit = tokenizer.model_max_length
     if not isinstance(limit, int | float) or not limit >= _LEAST_TOKENS:
         raise DataError(

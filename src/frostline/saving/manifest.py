@@ -57,8 +57,13 @@ class Manifest(Record):
 
 def write_manifest(result: RunResult, folder: Path) -> None:
     """Writes the manifest of a run's model into its folder, after all other files."""
+    seal_manifest(_manifest(result), folder)
+
+
+def seal_manifest(manifest: Manifest, folder: Path) -> None:
+    """Writes a manifest into the folder of its model, with the hashes of all other files."""
     files = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name not in _NOT_SEALED}
-    content = _manifest(result).replace(files=files).to_json()
+    content = manifest.replace(files=files).to_json()
     text = json.dumps({**content, "checksum": key_of(content)}, indent=2, allow_nan=False)
     (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
 

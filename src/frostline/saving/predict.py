@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, UsageError
 from frostline.kinds import CLASSIFICATION, Kind, kind_named, kind_of_model
@@ -121,11 +121,11 @@ def _answers(
     """The new columns of each row. `source` is the name of the data in messages."""
     _check_folder(folder)
     manifest = read_manifest(folder)
-    text, text_pair = _text_columns(columns, manifest, text, text_pair, source)
-    texts = _texts(columns, text, source)
-    pairs = None if text_pair is None else _texts(columns, text_pair, source)
+    text, text_pair = text_columns(columns, manifest, text, text_pair, source)
+    texts = column_texts(columns, text, source)
+    pairs = None if text_pair is None else column_texts(columns, text_pair, source)
     model = load_saved(folder, manifest)
-    _check_head(model, folder)
+    check_head(model.config, folder)
     names = [str(model.config.id2label[number]) for number in range(model.config.num_labels)]
     kind = _kind_of(model, manifest)
     if taken := set(kind.prediction_columns(names)) & set(columns):
@@ -141,12 +141,12 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"there is no model folder {folder}; `train` and `find` make one with --save {folder}")
 
 
-def _check_head(model: PreTrainedModel, folder: Path) -> None:
+def check_head(config: PreTrainedConfig, folder: Path) -> None:
     """Raises unless the head gives one number, or chooses one of several classes with different names."""
-    if model.config.problem_type == "multi_label_classification":
+    if config.problem_type == "multi_label_classification":
         what = "is a multi-label model (problem_type 'multi_label_classification'), which is not supported"
         raise DataError(f"{what}; use a model with one class or one number per row", path=folder)
-    counts = Counter(str(name) for name in model.config.id2label.values())
+    counts = Counter(str(name) for name in config.id2label.values())
     if twice := [name for name, count in counts.items() if count > 1]:
         raise DataError(f"two of its classes are called {twice[0][:80]!r}; rename one in config.json", path=folder)
 
@@ -159,7 +159,7 @@ def _outputs(
     return forward.predict(Forward(stack), Split(encode(rows, tokenizer, max_length=limit, pair_joiner=joiner)))
 
 
-def _text_columns(
+def text_columns(
     columns: Mapping[str, object], manifest: Manifest | None, text: str | None, text_pair: str | None, source: str
 ) -> tuple[str, str | None]:
     """The columns with the texts: those given, else those used in training, else `text`, else the only column."""
@@ -182,7 +182,7 @@ def _first_of(columns: Mapping[str, object], names: list[str | None]) -> str | N
     return next((name for name in names if name in columns), None)
 
 
-def _texts(columns: Mapping[str, Sequence[object]], name: str, source: str) -> list[str]:
+def column_texts(columns: Mapping[str, Sequence[object]], name: str, source: str) -> list[str]:
     """A column as texts, converted as if it were read from a file: a missing value is an empty text."""
     return typed_table(Path(source), {name: columns[name]}, any_value=True).columns[name]
 

@@ -28,8 +28,6 @@ from frostline.storage import atomic
 from frostline.strategies import parse
 
 _CARD = """\
----
-{{ front_matter }}---
 # {{ base | shown }} on {{ r.spec.task.name | shown }}
 
 Fine-tuned with frostline {{ r.environment.versions.frostline }}: \
@@ -59,19 +57,36 @@ This is the score of one seed; `frostline curve` gives an interval. Score withou
 
 def save_model(result: RunResult, stack: Stack, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     """Writes the model, its tokenizer, its card and its manifest; the folder appears when it is complete."""
-    check_new_folder(folder)
-    with atomic.explained(f"--save {folder}"), rust_errors_as_os_errors(), atomic.new_folder(folder) as unfinished:
-        with quiet():
-            if parse(result.spec.strategy).merge_modules(stack):
-                stack.model.save_pretrained(unfinished)
-            else:
-                save_added(stack, unfinished)
-        tokenizer.model_max_length = result.spec.max_length  # the limit of `pipeline(..., truncation=True)`
-        tokenizer.save_pretrained(unfinished)
+    with new_model_folder(folder) as unfinished:
+        write_model(stack, result.spec.strategy, unfinished)
+        write_tokenizer(tokenizer, result.spec.max_length, unfinished)
         write_manifest(result, unfinished)
         (unfinished / "README.md").write_text(_card(result, is_plain=not has_added(unfinished)), encoding="utf-8")
-        check_new_folder(folder)  # another process may have filled it in the meantime
     return folder
+
+
+@contextlib.contextmanager
+def new_model_folder(folder: Path, flag: str = "--save") -> Iterator[Path]:
+    """A folder to write a model into; it appears under its name when it is complete, and never over another."""
+    check_new_folder(folder, flag)
+    with atomic.explained(f"{flag} {folder}"), rust_errors_as_os_errors(), atomic.new_folder(folder) as unfinished:
+        yield unfinished
+        check_new_folder(folder, flag)  # another process may have filled it in the meantime
+
+
+def write_model(stack: Stack, strategy: str, folder: Path) -> None:
+    """Writes configuration and weights; added modules are merged where their strategy can, so the model changes."""
+    with quiet():
+        if parse(strategy).merge_modules(stack):
+            stack.model.save_pretrained(folder)
+        else:
+            save_added(stack, folder)
+
+
+def write_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int, folder: Path) -> None:
+    """Writes the tokenizer, with the length that texts were cut at in training."""
+    tokenizer.model_max_length = max_length  # the limit of `pipeline(..., truncation=True)`
+    tokenizer.save_pretrained(folder)
 
 
 @contextlib.contextmanager
@@ -87,20 +102,28 @@ def rust_errors_as_os_errors() -> Iterator[None]:
 
 
 def _card(result: RunResult, *, is_plain: bool) -> str:
-    model = Path(result.spec.model)
-    base = model.name if model.is_dir() else result.spec.model
-    front_matter = yaml.safe_dump(
-        {
-            "base_model": base,
-            "library_name": "transformers" if is_plain else "frostline",
-            "pipeline_tag": "text-classification",
-            "tags": ["frostline"],
-        },
-        sort_keys=False,
-        width=math.inf,  # no name goes over two lines
-    )
+    library = "transformers" if is_plain else "frostline"
+    return model_card(_CARD, base=result.spec.model, library=library, r=result, is_plain=is_plain)
+
+
+def model_card(template: str, *, base: str, library: str, **values: object) -> str:
+    """A model card: the fields that the Hub reads, then Markdown.
+
+    Args:
+        template: of the Markdown; it may use `base`, `values`, and the filter `shown` for names from outside.
+        base: the model that was fine-tuned; of a folder, the card shows only its name.
+        library: which library opens the folder.
+        values: for the template.
+    """
+    shown = Path(base).name if Path(base).is_dir() else base
+    fields = {
+        "base_model": shown,
+        "library_name": library,
+        "pipeline_tag": "text-classification",
+        "tags": ["frostline"],
+    }
+    front_matter = yaml.safe_dump(fields, sort_keys=False, width=math.inf)  # no name goes over two lines
     # Markdown, not HTML: what jinja escapes would be shown as it is.
     environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
     environment.filters["shown"] = lambda name: escape(one_line(str(name)))
-    card = environment.from_string(_CARD)
-    return card.render(r=result, base=base, front_matter=front_matter, is_plain=is_plain)
+    return f"---\n{front_matter}---\n" + environment.from_string(template).render(base=shown, **values)

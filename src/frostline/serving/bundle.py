@@ -69,7 +69,7 @@ class BundleManifest(Record):
     trunk: TrunkIdentity
     """the model below"""
     tokenizer: str
-    """hash of the tokenizer"""
+    """hash of the tokenizer: `tokenizer_hash` in model/identity.py"""
     text: str | None
     """column with the text in training"""
     text_pair: str | None

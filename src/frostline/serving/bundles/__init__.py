@@ -1,0 +1,1 @@
+"""Making bundles from runs and from any fine-tuned model, and merging them with their base again."""
