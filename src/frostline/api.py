@@ -5,17 +5,18 @@ Importing this module does not import torch: a session does so once settings and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from frostline.analysis import Equal, Finding
 from frostline.errors import UsageError, check_choice
+from frostline.model.weight_files import open_weights
 from frostline.records.depth import FULL
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
-from frostline.records.specs import Protocol, RunSpec
+from frostline.records.specs import BundleDtype, Protocol, RunSpec
 from frostline.report.progress.display import Progress, make_progress
 from frostline.report.terminal import Screen
 from frostline.report.wording import curve_words
@@ -45,11 +46,13 @@ from frostline.studies.requests.values import (
     without_numpy,
 )
 from frostline.studies.results import ComparisonResult, CurveResult, FindResult, RatesResult, SizesResult, result_of
-from frostline.studies.train import strategy_of, train_and_save
+from frostline.studies.train import Destination, strategy_of, to_folder, train_and_save
 from frostline.studies.train import train as train_strategy
 
 if TYPE_CHECKING:
+    from frostline.model.stack import Stack
     from frostline.studies.planning.estimate import Estimate
+    from frostline.studies.requests.resolve import Inputs
 
 
 def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[CurveSettings]) -> CurveResult:
@@ -113,16 +116,16 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
         task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
         progress: shows how it goes; on standard error by default.
         settings: those of `curve`; `keep=0.9`; `confidence=0.95`; `budget`, in full-run equivalents or a
-            time such as `"30min"`; `protocol="tuned"`; `save`, a new
-            folder for the model that was found.
+            time such as `"30min"`; `protocol="tuned"`; `save`, a new folder for the model that was found, and
+            `bundle`, one for what the task adds to the model.
     """
     parsed = parse(model, task, settings, FindSettings, protocol="tuned")
-    save = _new_folder(parsed.own.get("save"))
+    places = _destinations(parsed.own, parsed.request.model)
     with _session(parsed, progress) as session:
         finished = session.run(FindStudy(), _find_request(parsed))
-        if save is not None:
+        if places:
             resolved = finished.resolved.resolved
-            train_and_save(session, resolved, _spec_to_save(finished.record, resolved, session.options.out), save)
+            train_and_save(session, resolved, _spec_to_save(finished.record, resolved, session.options.out), places)
     return result_of(FindResult, finished.record, [finished.chapter])
 
 
@@ -157,25 +160,30 @@ def compare(
 
 
 def train(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[TrainSettings]) -> RunResult:
-    """Trains one model and saves it as a folder that `from_pretrained` and `pipeline` open; returns its result.
+    """Trains one model and saves it: as a folder that `from_pretrained` and `pipeline` open, as a bundle, or both.
+
+    Returns the run's result.
 
     Args:
         model: a Hub name, a folder, or a transformers model.
         task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
         progress: shows how it goes; on standard error by default.
-        settings: `save`, a new folder; `frozen`, how many layers to freeze, or `"full"`; or `strategy="lora:8"`; others
-            as for `curve`. Without `lr` the line search chooses the learning rate.
+        settings: `save`, a new folder for the model, or `bundle`, one for what the task adds to the model, with
+            `bundle_dtype`, or both; `frozen`, how many layers to freeze, or `"full"`; or `strategy="lora:8"`; others as
+            for `curve`. Without `lr` the line search chooses the learning rate.
     """
     given: dict[str, Any] = dict(settings)
     wanted = strategy_of(given.pop("frozen", None), given.pop("strategy", None))
-    save = read_folder("save", given.pop("save", None))
-    check_new_folder(save)
+    if given.get("save") is None and given.get("bundle") is None:
+        raise UsageError("give save, a folder for the model, or bundle, a folder for what the task adds to it")
+    _new_folders(given)
     if given.get("seeds") is not None:
         given["seeds"] = read_one_seed(without_numpy(given["seeds"]))
     protocol: Protocol = "paper" if settings.get("strategy") is None else "tuned"
     parsed = parse(model, task, given, TrainSettings, protocol=protocol)
+    places = _destinations(parsed.own, parsed.request.model)
     with _session(parsed, progress) as session:
-        return train_strategy(session, wanted, save)
+        return train_strategy(session, wanted, places)
 
 
 Command = Literal["curve", "find", "compare"]
@@ -252,10 +260,36 @@ def _sizes_request(parsed: Parsed) -> SizesRequest:
     )
 
 
-def _new_folder(save: object) -> Path | None:
-    """The folder to save in, if it is new or empty."""
-    if save is None:
-        return None
-    folder = read_folder("save", save)
-    check_new_folder(folder)
-    return folder
+def _destinations(own: Mapping[str, Any], model: str) -> list[Destination]:
+    """Where a trained model goes, in the order of writing."""
+    folders = _new_folders(own)
+    dtype = check_choice("bundle_dtype", own.get("bundle_dtype", "fp32"), get_args(BundleDtype))
+    if "bundle" not in folders and "bundle_dtype" in own:
+        raise UsageError("bundle_dtype is for a bundle; give bundle, a new folder for it")
+    known: dict[str, Callable[[Path], Destination]] = {
+        "bundle": lambda folder: _to_bundle(folder, dtype, model),
+        "save": to_folder,
+    }
+    return [known[name](folder) for name, folder in folders.items()]
+
+
+def _new_folders(own: Mapping[str, Any]) -> dict[str, Path]:
+    """The folders to save in, by setting; those that cannot be written are refused before anything is trained."""
+    folders = {name: read_folder(name, own[name]) for name in ("bundle", "save") if own.get(name) is not None}
+    for name, folder in folders.items():
+        check_new_folder(folder, f"--{name}")
+    if len({folder.absolute() for folder in folders.values()}) < len(folders):
+        raise UsageError(f"save and bundle are both {folders['save']}; give two folders")
+    return folders
+
+
+def _to_bundle(folder: Path, dtype: Any, model: str) -> Destination:
+    """A bundle; a base whose weights cannot be compared is refused now."""
+    open_weights(model)
+
+    def write(result: RunResult, stack: Stack, inputs: Inputs) -> Sequence[str]:
+        from frostline.serving.bundles.making import bundle_run
+
+        return bundle_run(result, stack, inputs, folder, dtype).warnings
+
+    return Destination(folder, {"bundle": str(folder), "bundle-dtype": dtype}, write)

@@ -105,17 +105,18 @@ def report(
 def check(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="OUT", help="an output folder, or a folder that `train --save` or `find --save` made"),
+        typer.Argument(metavar="OUT", help="an output folder, a model that `train --save` saved, or a bundle"),
     ],
     repair: Annotated[
         bool, option("move damaged files aside; remove what nothing refers to or a killed process left", "--repair")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify every stored file of an output folder or a saved model. Exit code 3 if anything is wrong."""
+    """Verify every stored file of an output folder, a saved model or a bundle. Exit code 3 if anything is wrong."""
     from frostline.cli.checks import end_check
     from frostline.report.numbers import counted
     from frostline.saving.manifest import FILE_NAME, check_saved
+    from frostline.serving.bundle import check_bundle, is_bundle
     from frostline.storage.check import check_folder, is_output_folder
 
     if is_output_folder(folder):
@@ -123,8 +124,10 @@ def check(
         files, findings, warnings = counted(found.n_files, "file"), found.findings, found.warnings
     elif (folder / FILE_NAME).exists():
         files, findings, warnings = "all files", check_saved(folder), []
+    elif is_bundle(folder):
+        files, findings, warnings = "all files", check_bundle(folder), []
     else:
-        raise UsageError(f"{folder} is neither a frostline output folder nor a model that frostline saved")
+        raise UsageError(f"{folder} is neither a frostline output folder nor a model or bundle that frostline saved")
     end_check(str(folder), files, findings, warnings, as_json=as_json)
 
 

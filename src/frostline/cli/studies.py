@@ -48,9 +48,9 @@ def compare(
 
 
 @app.command()
-@flagged(TrainSettings, required=("save",))
+@flagged(TrainSettings)
 def train(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Train one model and save it as a folder that `from_pretrained`, `pipeline` and `frostline predict` open."""
+    """Train one model and save it: for `from_pretrained`, `pipeline` and `predict` (--save), or as a bundle."""
     from frostline import api
 
     result = api.train(model, task, **settings)
@@ -58,7 +58,7 @@ def train(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJso
         print_json(result.to_json())
         return
     score = f"{result.spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-    say(f"{settings['save']}: {score}")
+    say(f"{_places(settings)}: {score}")
 
 
 def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
@@ -75,6 +75,11 @@ def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_ru
         print_json(result.to_json())
     else:
         print_chapters(console(), result.chapters)
-        if settings.get("save"):
-            say(f"Saved in {settings['save']}: {result.answer_words}")
+        if _places(settings):
+            say(f"Saved in {_places(settings)}: {result.answer_words}")
     end(result.n_crashed)
+
+
+def _places(settings: dict[str, Any]) -> str:
+    """The folders that a model was saved in."""
+    return " and ".join(str(settings[name]) for name in ("save", "bundle") if settings.get(name))

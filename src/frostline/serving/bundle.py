@@ -23,19 +23,19 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, final
 
 from frostline.errors import DataError, UsageError
 from frostline.model.weight_files import EMBEDDINGS, WeightFiles, layer_name
 from frostline.records.keys import key_of
 from frostline.records.serial import Record, read_json
+from frostline.records.specs import BundleDtype
 from frostline.storage.findings import Finding
 from frostline.storage.sealed import reading
 from frostline.strategies import parse
 
 FORMAT = 1
 FILE_NAME, CONFIG, TAIL, CARD = "bundle.json", "config.json", "tail.safetensors", "README.md"
-BundleDtype = Literal["fp32", "fp16", "bf16"]
 _SEALED = (CONFIG, TAIL)
 _MOST_NAMED = 200
 """characters of a name or a path that a message shows"""

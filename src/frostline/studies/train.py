@@ -1,8 +1,11 @@
-"""One trained model, saved as a folder."""
+"""One trained model, handed over as one or more folders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, final
 
 from frostline.analysis import has_failed
 from frostline.errors import UsageError, check_between
@@ -20,6 +23,34 @@ from frostline.studies.planning.race import best_rate
 from frostline.studies.requests.config_file import resolved_config, train_settings
 from frostline.studies.study import Results
 
+if TYPE_CHECKING:
+    from frostline.model.stack import Stack
+    from frostline.studies.requests.resolve import Inputs
+
+
+@final
+@dataclass(frozen=True)
+class Destination:
+    """A folder that a trained model goes to."""
+
+    folder: Path
+    settings: Mapping[str, object]
+    """the settings that say so, by flag name"""
+    write: Callable[[RunResult, Stack, Inputs], Sequence[str]]
+    """writes the folder; returns what the user should know about it"""
+
+
+def to_folder(folder: Path) -> Destination:
+    """An ordinary transformers folder. It comes last: saving merges added modules into the model."""
+
+    def write(result: RunResult, stack: Stack, inputs: Inputs) -> Sequence[str]:
+        from frostline.saving.save import save_model
+
+        save_model(result, stack, inputs.pretrained.tokenizer, folder)
+        return ()
+
+    return Destination(folder, {"save": str(folder)}, write)
+
 
 def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
     """What to train, from either of the two settings that say it."""
@@ -32,8 +63,8 @@ def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
     return Full() if str(frozen) == "full" else Freeze(int(str(frozen)))
 
 
-def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
-    """Trains one strategy with the request's first seed, and saves the model."""
+def train(session: Session, strategy: Strategy, places: Sequence[Destination]) -> RunResult:
+    """Trains one strategy with the request's first seed, and writes the model to its places, in their order."""
     session.read_rows()
     resolver, options = session.resolver, session.options
     resolved = resolver.resolve("train", session.request, needs_depth=strategy != Full())
@@ -45,17 +76,19 @@ def train(session: Session, strategy: Strategy, save: Path) -> RunResult:
     resolver.plan(resolved, strategy)
     spec = spec_at(resolved, strategy, _rate(session, resolved, strategy))
     limit = options.max_cache_bytes
-    settings = resolved_config("train", resolved, train_settings(spec, save), options.out, limit)
+    asked = {name: value for place in places for name, value in place.settings.items()}
+    settings = resolved_config("train", resolved, train_settings(spec, asked), options.out, limit)
     atomic.write(options.out / "train.yaml", settings)
-    result = train_and_save(session, resolved, spec, save)
+    result = train_and_save(session, resolved, spec, places)
     for warning in result.warnings:
         session.progress.note(f"warning: {warning}")
     return result
 
 
-def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, save: Path) -> RunResult:
-    """Does one run in this process and saves its model; the result goes into the store."""
-    from frostline.saving.save import save_model
+def train_and_save(
+    session: Session, resolved: ResolvedRequest, spec: RunSpec, places: Sequence[Destination]
+) -> RunResult:
+    """Does one run in this process and writes its model; the result goes into the store."""
     from frostline.training.forward import DivergedError
     from frostline.training.run import Runner
 
@@ -73,10 +106,13 @@ def train_and_save(session: Session, resolved: ResolvedRequest, spec: RunSpec, s
     session.resolver.store.put(result)
     if result.diverged:
         raise DivergedError(f"{label(spec)}: training diverged, so no model is saved; try a lower --lr")
-    save_model(result, stack, session.resolver.inputs(resolved).pretrained.tokenizer, save)
+    for place in places:
+        for warning in place.write(result, stack, session.resolver.inputs(resolved)):
+            progress.note(f"warning: {warning}")
+    where = " and ".join(str(place.folder) for place in places)
     rate = f", learning rate {spec.learning_rate:g}" if spec.learning_rate else ""
     score = f"{spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
-    progress.note(f"saved {spec.strategy} (seed {spec.seed}{rate}) in {save}: {score}")
+    progress.note(f"saved {spec.strategy} (seed {spec.seed}{rate}) in {where}: {score}")
     if has_failed(result):
         progress.note("warning: this model learned nothing: its answers would score as well on other rows")
     return result

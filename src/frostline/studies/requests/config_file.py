@@ -85,14 +85,14 @@ def seed_settings(resolved: ResolvedRequest) -> dict[str, object]:
     return {"seeds": list(resolved.request.seeds)} | ({"lr": rates[0]} if len(rates) == 1 else {"lrs": rates})
 
 
-def train_settings(spec: RunSpec, save: Path) -> dict[str, object]:
-    """The settings of one trained model, by flag name."""
+def train_settings(spec: RunSpec, places: Mapping[str, object]) -> dict[str, object]:
+    """The settings of one trained model, by flag name; `places` are those that say where it goes."""
     name, _, depth = spec.strategy.partition(":")
     what: dict[str, object] = {"strategy": spec.strategy}
     if name in ("full", "freeze"):
         what = {"frozen": int(depth) if depth else spec.strategy}
     rate = {"lr": spec.learning_rate} if spec.learning_rate else {}
-    return what | {"seeds": [spec.seed]} | rate | {"save": str(save)}
+    return what | {"seeds": [spec.seed]} | rate | dict(places)
 
 
 def _shared(resolved: ResolvedRequest, out: Path) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypedDict, final
 
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.records.serial import field_docs
-from frostline.records.specs import CacheDtype, Protocol, Scale, TaskSpec
+from frostline.records.specs import BundleDtype, CacheDtype, Protocol, Scale, TaskSpec
 
 _RECORDS = (StudyRequest, TaskSpec, RunOptions)
 
@@ -151,7 +151,7 @@ class RatesSettings(TypedDict, total=False):
 
 
 class GoalSettings(TypedDict, total=False):
-    """When a search ends, and what it hands over."""
+    """When a search ends, and where its model is saved."""
 
     keep: Annotated[float, Flag(help="share of the full score to keep", default="0.9")]
     budget: Annotated[
@@ -173,7 +173,7 @@ class StrategySettings(TypedDict, total=False):
         str | Sequence[str],
         Flag(
             help="what to compare, separated by commas: full, freeze:N, freeze:+N, layers:1-2+11, reinit:K, "
-            "transfer:K, lora:R, lora:R@N, adapter:D, bitfit, norms, features, features:bilstm, gradual",
+            "transfer:K, lora:R, lora:R@N, adapter:D, adapter:D@N, bitfit, norms, features, features:bilstm, gradual",
             type=str,
             items=str,
         ),
@@ -188,24 +188,30 @@ class ModelSettings(TypedDict, total=False):
         int | str | None, Flag(help="how many layers to freeze, or `full`", default="", type=str, items=int)
     ]
     strategy: Annotated[str | None, Flag(help="any strategy instead of --frozen, for example `lora:8`", default="")]
-    save: Annotated[str | Path, Flag(help="new folder for the model", type=Path)]
+    save: Annotated[str | Path | None, Flag(help="new folder for the model", default="none", type=Path)]
     seeds: Annotated[
         str | int | Sequence[int], Flag(help="the seed, for example `3,`", default="0", type=str, items=int)
     ]
     lr: Annotated[float, Flag(help="learning rate", default="what the line search chooses")]
 
 
-class CurveSettings(
-    DataSettings,
-    DepthSettings,
-    KeepSettings,
-    SeedSettings,
-    OptimizerSettings,
-    MachineSettings,
-    OutputSettings,
-    SweepSettings,
-    total=False,
-):
+class BundleSettings(TypedDict, total=False):
+    """Handing over only what the task adds to the model."""
+
+    bundle: Annotated[
+        str | Path | None,
+        Flag(help="new folder for a bundle: only what the task adds to the model", default="none", type=Path),
+    ]
+    bundle_dtype: Annotated[
+        BundleDtype, Flag(help="number format of the bundle; fp16 and bf16 take half the space", default="fp32")
+    ]
+
+
+class StudySettings(SeedSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False):
+    """What all commands with many runs have in common."""
+
+
+class CurveSettings(DataSettings, DepthSettings, KeepSettings, StudySettings, total=False):
     """Settings of `frostline.curve`."""
 
 
@@ -213,34 +219,17 @@ class SizesSettings(CurveSettings, TrainSizeSettings, RatesSettings, total=False
     """Settings of `frostline.sizes`, and of the command `curve`, which takes both."""
 
 
-class FindSettings(
-    DataSettings,
-    DepthSettings,
-    GoalSettings,
-    SeedSettings,
-    OptimizerSettings,
-    MachineSettings,
-    OutputSettings,
-    SweepSettings,
-    total=False,
-):
+class FindSettings(DataSettings, DepthSettings, GoalSettings, BundleSettings, StudySettings, total=False):
     """Settings of `frostline.find`."""
 
 
-class CompareSettings(
-    DataSettings,
-    StrategySettings,
-    SeedSettings,
-    OptimizerSettings,
-    MachineSettings,
-    OutputSettings,
-    SweepSettings,
-    total=False,
-):
+class CompareSettings(DataSettings, StrategySettings, StudySettings, total=False):
     """Settings of `frostline.compare`."""
 
 
-class TrainSettings(DataSettings, ModelSettings, OptimizerSettings, MachineSettings, OutputSettings, total=False):
+class TrainSettings(
+    DataSettings, ModelSettings, BundleSettings, OptimizerSettings, MachineSettings, OutputSettings, total=False
+):
     """Settings of `frostline.train`."""
 
 
@@ -257,7 +246,7 @@ PANELS: Mapping[str, tuple[Any, ...]] = {
     ),
     "Training": (SeedSettings, OptimizerSettings),
     "Machine": (MachineSettings,),
-    "Output": (OutputSettings, SweepSettings),
+    "Output": (OutputSettings, SweepSettings, BundleSettings),
 }
 """the classes whose settings the command line's help shows together"""
 _ELSEWHERE = {"seeds": "Training", "lr": "Training", "save": "Output"}
