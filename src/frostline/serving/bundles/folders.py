@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -126,11 +126,20 @@ def _weights(folder: Path, config: PreTrainedConfig, kind: Kind) -> tuple[Weight
     if has_added(folder):  # frostline wrote it, with exactly the tensors of the model
         return weights, bare
     names = {name: id(one) for name, one in bare.state_dict(keep_vars=True).items() if not is_constant(name, one.shape)}
+    weights = _as_loaded(weights, names.keys(), f"{bare.base_model_prefix}.")
     stored = {place for name, place in names.items() if name in weights.tensors}  # under any name, where it is tied
     if lacking := sorted(name for name, place in names.items() if place not in stored):
         raise DataError(f"not a fine-tuned model for texts: it lacks {some(lacking)}", path=folder)
-    used = {name: tensor for name, tensor in weights.tensors.items() if name in names}
-    return WeightFiles(weights.name, used, weights.layers_name, weights.n_layers), bare
+    return weights, bare
+
+
+def _as_loaded(weights: WeightFiles, names: Set[str], prefix: str) -> WeightFiles:
+    """The tensors that the library loads, by their names in the model: it adds a missing prefix, and skips others."""
+    lead = "" if any(name.startswith(prefix) for name in weights.tensors) else prefix
+    renamed = {f"{lead}{name}" if f"{lead}{name}" in names else name: one for name, one in weights.tensors.items()}
+    used = {name: tensor for name, tensor in renamed.items() if name in names}
+    stack = None if weights.layers_name is None else f"{lead}{weights.layers_name}"
+    return WeightFiles(weights.name, used, stack, weights.n_layers)
 
 
 def _strategy(folder: Path, manifest: Manifest | None, base: str, weights: WeightFiles) -> str:

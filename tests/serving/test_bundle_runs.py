@@ -1,0 +1,277 @@
+"""Bundle → merge gives back what `train --save` of the same run saves, to the bit, on six families."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification
+
+from frostline.errors import DataError
+from frostline.model.load import describe, load_tokenizer
+from frostline.records.specs import BundleDtype
+from frostline.saving.predict import predict_file
+from frostline.saving.save import save_model
+from frostline.serving.bundle import Bundle, BundleManifest, open_bundle, seal_bundle
+from frostline.serving.bundles import difference as differences
+from frostline.serving.bundles.making import Made, bundle_run
+from frostline.serving.bundles.merging import merge_bundle
+from frostline.studies.requests.resolve import Inputs
+from frostline.testing.models import Family, make_model, make_spec, make_task
+from frostline.training.run import Runner
+
+# The library's DeBERTa calls torch.jit.script on import.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+N_LAYERS = 3
+FAMILIES: tuple[Family, ...] = ("bert", "roberta", "deberta-v2", "mpnet", "gpt2", "llama")
+DEPTHS = {
+    "freeze:2": 2,
+    "layers:2": 1,
+    "lora:2": 0,
+    "lora:2@1": 1,
+    "bitfit": 0,
+    "norms": 0,
+    "adapter:2": 0,
+    "adapter:2@1": 1,
+    "features:logreg": N_LAYERS,
+}
+"""how many layers each strategy leaves to the trunk"""
+OTHERS = {
+    "full": None,
+    "reinit:1": None,
+    "gradual": None,
+    "freeze:3": N_LAYERS,
+    "lora:2@3": N_LAYERS,
+    "adapter:2@3": N_LAYERS,
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's model: as a bundle, and as `train --save` writes it."""
+
+    base: Path
+    task: Path
+    made: Made
+    saved: Path
+
+    @property
+    def bundle(self) -> Bundle:
+        return self.made.bundle
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toys")
+    make_task(folder / "reviews.csv", n_rows=24)
+    return folder
+
+
+def trained(toys: Path, folder: Path, family: Family, strategy: str, dtype: BundleDtype = "fp32") -> Trained:
+    """Trains one tiny model for a moment, and hands it over in both ways."""
+    base, task = toys / family, toys / "reviews.csv"
+    if not base.exists():
+        make_model(base, family, n_layers=N_LAYERS)
+    spec = make_spec(base, task, strategy=strategy, epochs=3 if strategy == "gradual" else 1, learning_rate=0.05)
+    if strategy.startswith("features"):
+        spec = spec.replace(learning_rate=0.0)
+    runner = Runner(max_cache_bytes=0)
+    result, stack = runner.train(spec)
+    prepared, pretrained = runner.preparer.prepare(spec), describe(str(base))
+    inputs = Inputs(pretrained, prepared.data, prepared.train.encoded, prepared.dev.encoded)
+    made = bundle_run(result, stack, inputs, folder / "bundle", dtype)
+    save_model(result, stack, load_tokenizer(str(base)), folder / "saved")
+    return Trained(base, task, made, folder / "saved")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a model, but for what people read."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "README.md"}
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = folder.glob("*.safetensors")
+    return load_file(file)
+
+
+def refilled(bundle: Bundle, folder: Path, edit: object) -> Path:
+    """A copy of a bundle, sealed again after its tensors were edited."""
+    shutil.copytree(bundle.folder, folder)
+    held = load_file(folder / "tail.safetensors")
+    edit(held)  # type: ignore[operator]
+    save_file(held, folder / "tail.safetensors")
+    seal_bundle(folder, bundle.manifest)
+    return folder
+
+
+@pytest.mark.parametrize("strategy", DEPTHS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_merged_is_what_train_saves_to_the_bit(family: Family, strategy: str, toys: Path, tmp_path: Path) -> None:
+    if (family, strategy) == ("llama", "bitfit"):
+        pytest.skip("Llama has no biases")
+    run = trained(toys, tmp_path, family, strategy)
+    manifest = run.bundle.manifest
+    assert (manifest.depth, manifest.n_layers, run.made.warnings) == (DEPTHS[strategy], N_LAYERS, ())
+    assert open_bundle(run.bundle.folder) == run.bundle
+    merged = merge_bundle(run.bundle.folder, str(run.base), tmp_path / "merged")
+    assert contents(merged) == contents(run.saved)
+    if strategy.startswith(("adapter", "features")):
+        assert list(merged.glob("frostline.safetensors"))
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(merged, dtype=torch.float32)
+        wanted = AutoModelForSequenceClassification.from_pretrained(run.saved, dtype=torch.float32).state_dict()
+        assert model.state_dict().keys() == wanted.keys()
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.state_dict().items())
+    assert predict_file(merged, run.task) == predict_file(run.saved, run.task)
+
+
+@pytest.mark.parametrize("strategy", OTHERS)
+def test_strategies_that_train_everything_or_nothing(strategy: str, toys: Path, tmp_path: Path) -> None:
+    run = trained(toys, tmp_path, "bert", strategy)
+    assert run.bundle.manifest.depth == OTHERS[strategy]
+    merged = merge_bundle(run.bundle.folder, str(run.base), tmp_path / "merged")
+    assert contents(merged) == contents(run.saved)
+
+
+@pytest.fixture(scope="module")
+def frozen(toys: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A BERT whose top layer was trained."""
+    return trained(toys, tmp_path_factory.mktemp("frozen"), "bert", "freeze:2")
+
+
+@pytest.fixture(scope="module")
+def low_rank(toys: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(toys, tmp_path_factory.mktemp("lora"), "bert", "lora:2")
+
+
+def test_a_bundle_holds_what_was_trained_and_nothing_else(frozen: Trained, low_rank: Trained) -> None:
+    names = load_file(frozen.bundle.folder / "tail.safetensors").keys()
+    above = ("bert.encoder.layer.2.", "bert.pooler.", "classifier.")
+    assert all(name.startswith(above) for name in names)
+    assert len(names) == 16 + 2 + 2
+    added = load_file(low_rank.bundle.folder / "tail.safetensors").keys()
+    assert {name.rpartition("lora_")[2] for name in added if "lora_" in name} == {
+        "A.default.weight",
+        "B.default.weight",
+    }
+    assert sorted(name for name in added if "lora_" not in name) == sorted(
+        f"{part}.{which}" for part in ("bert.pooler.dense", "classifier") for which in ("weight", "bias")
+    )
+
+
+def test_twin_a_lost_or_moved_tensor_is_noticed(frozen: Trained, tmp_path: Path) -> None:
+    """The comparison of files has teeth: one number of one tensor, or one tensor that was left out."""
+    wanted = contents(frozen.saved)
+
+    def move(held: dict[str, torch.Tensor]) -> None:
+        held["bert.encoder.layer.2.output.dense.bias"][0] += 1e-3
+
+    moved = refilled(frozen.bundle, tmp_path / "moved", move)
+    assert contents(merge_bundle(moved, str(frozen.base), tmp_path / "a")) != wanted
+    lost = refilled(frozen.bundle, tmp_path / "lost", lambda held: held.pop("bert.encoder.layer.2.output.dense.bias"))
+    assert contents(merge_bundle(lost, str(frozen.base), tmp_path / "b")) != wanted
+
+
+def test_twin_without_comparing_a_layer_the_bundle_is_wrong(
+    toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agree = differences._agree
+    monkeypatch.setattr(differences, "_agree", lambda one, other: one is not None or agree(one, other))
+    run = trained(toys, tmp_path, "bert", "freeze:2")
+    assert run.bundle.manifest.depth == N_LAYERS
+    assert contents(merge_bundle(run.bundle.folder, str(run.base), tmp_path / "merged")) != contents(run.saved)
+
+
+def test_a_head_or_a_name_that_does_not_fit_is_one_line(frozen: Trained, tmp_path: Path) -> None:
+    headless = refilled(frozen.bundle, tmp_path / "headless", lambda held: held.pop("classifier.weight"))
+    with pytest.raises(DataError, match=r"tail\.safetensors: it lacks classifier\.weight"):
+        merge_bundle(headless, str(frozen.base), tmp_path / "a")
+    odd = refilled(frozen.bundle, tmp_path / "odd", lambda held: held.update(odd=torch.zeros(1)))
+    with pytest.raises(DataError, match=r"tail\.safetensors: it holds odd, which the model does not have"):
+        merge_bundle(odd, str(frozen.base), tmp_path / "b")
+    wide = refilled(frozen.bundle, tmp_path / "wide", lambda held: held.update({"classifier.bias": torch.zeros(9)}))
+    with pytest.raises(DataError, match=r"wide: no usable bundle: .*size mismatch"):
+        merge_bundle(wide, str(frozen.base), tmp_path / "c")
+
+
+def test_another_base_is_refused_by_name(frozen: Trained, tmp_path: Path) -> None:
+    other = make_model(tmp_path / "other", n_layers=N_LAYERS, seed=1)
+    with pytest.raises(
+        DataError, match=rf"bundle: it was made for another base: {other} and .*bert differ in embeddings"
+    ):
+        merge_bundle(frozen.bundle.folder, str(other), tmp_path / "a")
+    near = Path(shutil.copytree(frozen.base, tmp_path / "near"))
+    held = load_file(near / "model.safetensors")
+    weight = held["encoder.layer.1.output.dense.bias"]
+    weight[3] = torch.nextafter(weight[3], torch.tensor(9.0))
+    save_file(held, near / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="differ in layer 2"):
+        merge_bundle(frozen.bundle.folder, str(near), tmp_path / "b")
+    deeper = make_model(tmp_path / "deeper", n_layers=N_LAYERS + 1)
+    with pytest.raises(DataError, match=r"differ in the number of layers \(4 and 3\)"):
+        merge_bundle(frozen.bundle.folder, str(deeper), tmp_path / "c")
+    reworded = Path(shutil.copytree(frozen.base, tmp_path / "reworded"))
+    words = (reworded / "tokenizer.json").read_text()
+    (reworded / "tokenizer.json").write_text(words.replace('"film"', '"movie"'))
+    with pytest.raises(DataError, match="another tokenizer than that of"):
+        merge_bundle(frozen.bundle.folder, str(reworded), tmp_path / "d")
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "near", "deeper", "reworded"}, "nothing was written"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_halves_a_bundle_and_says_what_it_costs(
+    dtype: BundleDtype, frozen: Trained, toys: Path, tmp_path: Path
+) -> None:
+    run = trained(toys, tmp_path, "bert", "freeze:2", dtype)
+    sizes = [(one.bundle.folder / "tail.safetensors").stat().st_size for one in (run, frozen)]
+    assert sizes[0] < 0.7 * sizes[1], "the header of a tiny model is not small"
+    held = load_file(run.bundle.folder / "tail.safetensors")
+    wanted = load_file(frozen.bundle.folder / "tail.safetensors")
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    assert all(torch.equal(tensor, wanted[name].to(half)) for name, tensor in held.items())
+    manifest: BundleManifest = run.bundle.manifest
+    assert manifest.score == frozen.bundle.manifest.score
+    merged = merge_bundle(run.bundle.folder, str(run.base), tmp_path / "merged")
+    dev = predicted_scores(merged, run)
+    assert manifest.score_in_dtype == pytest.approx(dev)
+    assert json.loads((merged / "frostline.json").read_text())["score"] == manifest.score_in_dtype
+    card = (run.bundle.folder / "README.md").read_text()
+    assert f"| fp32 | {manifest.score:.4f} |" in card
+    assert f"| {dtype} | {manifest.score_in_dtype:.4f} |" in card
+    assert "not the model that was trained" in (merged / "README.md").read_text()
+    assert contents(merged) != contents(run.saved)
+
+
+def predicted_scores(merged: Path, run: Trained) -> float:
+    """The accuracy of a merged model on the rows that were dev rows in training."""
+    from frostline import tasks
+
+    dev = tasks.load(tasks.resolve(tasks.parse(str(run.task), kind="classification"))).dev
+    rows = predict_file(merged, run.task)
+    names = run.bundle.manifest.label_names
+    right = [rows[number]["prediction"] == names[label] for number, label in zip(dev.ids, dev.labels, strict=True)]
+    return float(np.mean(right))
+
+
+def test_a_folder_with_content_is_not_written_into(frozen: Trained, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "note").write_text("")
+    with pytest.raises(Exception, match="exists already; give a new or empty folder"):
+        merge_bundle(frozen.bundle.folder, str(frozen.base), tmp_path / "mine")
+
+
+def test_tied_tensors_are_held_once(tmp_path: Path) -> None:
+    from frostline.serving.bundles.making import held_tensors
+
+    model = torch.nn.Module()
+    model.one, model.two = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
+    model.two.weight = model.one.weight
+    model.register_buffer("seen", torch.zeros(3, dtype=torch.int64))
+    assert list(held_tensors(model)) == ["one.weight", "seen"]
