@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import compare, curve, dry_run, find, rates, sizes, train
+    from frostline.api import bundle, compare, curve, dry_run, find, merge_bundle, rates, sizes, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
-    from frostline.saving.predict import predict
+    from frostline.serving.predicting import predict
 
 __version__ = metadata.version("frostline")
 
@@ -26,6 +26,7 @@ _HOMES = {
     "MissingExtraError": "frostline.errors",
     "OperatingPoint": "frostline.analysis",
     "UsageError": "frostline.errors",
+    "bundle": "frostline.api",
     "compare": "frostline.api",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
@@ -33,7 +34,8 @@ _HOMES = {
     "rates": "frostline.api",
     "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
-    "predict": "frostline.saving.predict",
+    "merge_bundle": "frostline.api",
+    "predict": "frostline.serving.predicting",
     "train": "frostline.api",
 }
 
@@ -48,11 +50,13 @@ __all__ = [
     "OperatingPoint",
     "UsageError",
     "__version__",
+    "bundle",
     "compare",
     "curve",
     "dry_run",
     "find",
     "freeze",
+    "merge_bundle",
     "predict",
     "rates",
     "sizes",

@@ -27,20 +27,31 @@ _TASK, _OPTIONS = field_docs(TaskSpec), field_docs(RunOptions)
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that `train --save` or `find --save` made")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR", help="a folder that `train --save` or `find --save` made, or one or more bundles"
+        ),
+    ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSONL or Parquet with the texts")],
     text: Annotated[str | None, option(_TASK["text"], "--text", default="as in training")] = None,
     text_pair: Annotated[str | None, option(_TASK["text_pair"], "--text-pair", default="as in training")] = None,
+    trunk: Annotated[
+        str | None, option("the model that bundles were made for", "--trunk", default="what the bundles name")
+    ] = None,
     format: Annotated[Literal["csv", "jsonl"], option("csv or jsonl", "--format", default="csv")] = "csv",  # noqa: A002
     to: Annotated[Path | None, option("new file to write", "--to", default="standard output")] = None,
     overwrite: Annotated[bool, option("let --to replace a file that exists", "--overwrite", default="off")] = False,
 ) -> None:
-    """Predict with a saved model: the file's columns, then `prediction` and one `probability_<label>` per class."""
+    """Predict with a saved model: the file's columns, then `prediction` and one `probability_<label>` per class.
+
+    With several bundles, columns per task: `<task>_prediction`, …; layers that they share are computed once.
+    """
     if to is not None and to.exists() and not overwrite:
         raise UsageError(f"--to {to} exists already; give another name, or add --overwrite to replace it")
-    from frostline.saving.predict import predict_file
+    from frostline.serving.predicting import predict_file
 
-    rows = predict_file(folder, file, text=text, text_pair=text_pair, as_json=format == "jsonl")
+    rows = predict_file(folders, file, text=text, text_pair=text_pair, trunk=trunk, as_json=format == "jsonl")
     written = _rows(rows, format)
     if to is None:
         sys.stdout.write(printable(written) if sys.stdout.isatty() else written)

@@ -20,9 +20,10 @@ from frostline.model.identity import tokenizer_hash
 from frostline.model.load import has_added, load_config, load_tokenizer, max_tokens, quiet
 from frostline.model.stack import Stack
 from frostline.model.weight_files import WeightFiles, is_constant, open_weights
+from frostline.saving.answers import Table, column_texts
 from frostline.saving.folder import check_new_folder
 from frostline.saving.manifest import Manifest, check_files, read_manifest
-from frostline.saving.predict import check_head, column_texts, load_saved, text_columns
+from frostline.saving.predict import check_head, load_saved
 from frostline.serving.bundle import BundleDtype
 from frostline.serving.bundles.difference import difference
 from frostline.serving.bundles.making import Facts, Made, TaskModel, score_of, write_bundle
@@ -168,11 +169,9 @@ def _scored(model: TaskModel, dev: DevRows, folder: Path, tokenizer: PreTrainedT
 
 def _read_rows(dev: DevRows, facts: Facts, manifest: Manifest | None) -> Rows:
     columns, source = read_columns(dev.file), str(dev.file)
-    text, text_pair = text_columns(columns, manifest, dev.text, dev.text_pair, source)
+    texts, pairs = Table(columns, source).texts(manifest, dev.text, dev.text_pair)
     if dev.label not in columns:
         raise UsageError(f"{source} has no column {dev.label!r}; its columns: {', '.join(columns)}. Give --label")
-    texts = column_texts(columns, text, source)
-    pairs = None if text_pair is None else column_texts(columns, text_pair, source)
     labels = _labels(column_texts(columns, dev.label, source), facts, dev.file)
     return Rows(ids=np.arange(len(texts)), texts=texts, pairs=pairs, labels=labels)
 

@@ -1,0 +1,202 @@
+"""`train --bundle`, `find --bundle`, and `predict` with several bundles: one pass over the file, columns per task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+import frostline
+from commands import Toy, check_one_line
+from commands import frostline as command
+from frostline import api
+from frostline.cli import main
+from frostline.errors import UsageError
+from frostline.serving.bundle import open_bundle
+from frostline.testing.models import make_model, make_task
+from tiny import TEETH
+
+QUICK = ("--lr", "1e-2", "--epochs", "1")
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def folders(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tasks over one model, each as a bundle and as a saved model: `a`, `a saved`, ...; pairs and values too."""
+    folder = tmp_path_factory.mktemp("tasks")
+    pairs = make_task(folder / "pairs.csv", n_rows=32, is_pair=True)
+    values = make_task(folder / "values.csv", n_rows=32, kind="regression")
+    tasks: dict[str, tuple[Path, dict[str, Any]]] = {
+        "reviews": (toy.train, {"frozen": 2}),
+        "pairs": (pairs, {"strategy": "adapter:2@1"}),
+        "values": (values, {"frozen": 1, "kind": "regression"}),
+    }
+    for name, (task, settings) in tasks.items():
+        places = {"bundle": folder / name, "save": folder / f"{name} saved", "out": folder / f"{name} out"}
+        api.train(str(toy.model), str(task), lr=1e-2, epochs=1, **places, **settings)
+    return folder
+
+
+def test_train_writes_a_bundle_beside_the_model_or_alone(toy: Toy, tmp_path: Path) -> None:
+    asked = ("train", str(toy.model), str(toy.train), "--frozen", "2", *QUICK)
+    done = command(*asked, "--bundle", str(tmp_path / "a"), "--save", str(tmp_path / "saved"), out=tmp_path / "out")
+    assert done.code == 0, done.stderr
+    assert f"{tmp_path / 'saved'} and {tmp_path / 'a'}: accuracy" in done.stdout
+    alone = command(*asked, "--bundle", str(tmp_path / "b"), out=tmp_path / "other")
+    assert alone.code == 0, alone.stderr
+    hashes = {open_bundle(tmp_path / name).hash for name in "ab"}
+    assert len(hashes) == 1, "the same run gives the same bundle"
+    manifest = open_bundle(tmp_path / "b").manifest
+    assert (manifest.name, manifest.depth, manifest.metric) == ("reviews", 2, "accuracy")
+    assert (manifest.label_names, manifest.text, manifest.text_pair) == (("bad", "good"), "text", None)
+    api.merge_bundle(tmp_path / "a", str(toy.model), tmp_path / "merged")
+    assert contents(tmp_path / "merged") == contents(tmp_path / "saved")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "README.md"}
+
+
+def test_the_settings_of_a_bundle_come_back_from_the_config_file(toy: Toy, tmp_path: Path) -> None:
+    where = {"bundle": tmp_path / "bundle", "bundle_dtype": "fp16", "out": tmp_path / "out"}
+    api.train(str(toy.model), str(toy.train), strategy="lora:2@1", lr=1e-2, epochs=1, **where)  # type: ignore[arg-type]
+    assert open_bundle(tmp_path / "bundle").manifest.dtype == "fp16"
+    config = yaml.safe_load((tmp_path / "out" / "train.yaml").read_text())
+    assert (config["bundle"], config["bundle-dtype"]) == (str(tmp_path / "bundle"), "fp16")
+    again = ("train", "--config", str(tmp_path / "out" / "train.yaml"), "--bundle", str(tmp_path / "again"))
+    assert command(*again, out=tmp_path / "out").code == 0
+    assert open_bundle(tmp_path / "again").hash == open_bundle(tmp_path / "bundle").hash
+
+
+def test_find_writes_a_bundle_of_the_model_that_it_found(toy: Toy, tmp_path: Path) -> None:
+    asked = ("--seeds", "4", "--frozen", "2,3", *QUICK, "--bundle", str(tmp_path / "bundle"), "--workers", "1")
+    found = command("find", str(toy.model), str(toy.train), *asked, "--json", out=tmp_path / "out")
+    assert found.code == 0, found.stderr
+    answer = json.loads(found.stdout)["answer"]
+    manifest = open_bundle(tmp_path / "bundle").manifest
+    wanted = "full" if answer["n_frozen"] is None else f"freeze:{answer['n_frozen']}"
+    assert (manifest.strategy, manifest.depth) == (wanted, answer["n_frozen"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "give save, a folder for the model, or bundle"),
+        (("--save", "{0}/x", "--bundle", "{0}/x"), "save and bundle are both"),
+        (("--save", "{0}/x", "--bundle-dtype", "fp16"), "bundle_dtype is for a bundle"),
+        (("--bundle", "{0}/full"), "--bundle {0}/full exists already"),
+        (("--bundle", "{0}/x", "--bundle-dtype", "fp8"), "fp8"),
+    ],
+)
+def test_mistakes_are_found_before_training(
+    flags: Sequence[str], said: str, toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").write_text("")
+    given = [flag.format(tmp_path) for flag in flags]
+    asked = ["train", str(toy.model), str(toy.train), "--frozen", "2", *QUICK, "--out", str(tmp_path / "out"), *given]
+    check_one_line(main(asked), 2, (said.format(tmp_path),), capfd)
+    assert not (tmp_path / "out").exists()
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+class TestPredict:
+    @pytest.fixture(scope="class")
+    def file(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return make_task(tmp_path_factory.mktemp("file") / "new.csv", n_rows=20, is_pair=True, seed=7)
+
+    def test_several_bundles_give_columns_per_task(
+        self, folders: Path, file: Path, toy: Toy, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        names = ("reviews", "pairs", "values")
+        given = [str(folders / name) for name in names]
+        assert main(["predict", *given, str(file), "--trunk", str(toy.model)]) == 0
+        together = rows_of(capfd.readouterr().out)
+        assert list(together[0]) == [
+            "text", "text_pair", "label",
+            "reviews_prediction", "reviews_probability_bad", "reviews_probability_good",
+            "pairs_prediction", "pairs_probability_bad", "pairs_probability_good",
+            "values_prediction",
+        ]  # fmt: skip
+        for name in names:
+            assert main(["predict", str(folders / f"{name} saved"), str(file)]) == 0
+            for row, alone in zip(together, rows_of(capfd.readouterr().out), strict=True):
+                for column in set(alone) - {"text", "text_pair", "label"}:
+                    one, other = row[f"{name}_{column}"], alone[column]
+                    if column == "prediction" and name != "values":
+                        assert one == other
+                    else:
+                        assert abs(float(one) - float(other)) < CLOSE
+
+    def test_twin_other_tasks_give_other_numbers(self, folders: Path, file: Path) -> None:
+        rows = frostline.predict([folders / "reviews", folders / "pairs"], file)
+        both = np.array([[row["reviews_probability_bad"], row["pairs_probability_bad"]] for row in rows])
+        assert np.abs(both[:, 0] - both[:, 1]).max() > TEETH
+
+    def test_one_bundle_has_the_columns_of_a_saved_model(self, folders: Path, toy: Toy) -> None:
+        found = frostline.predict(folders / "reviews", str(toy.dev))
+        wanted = frostline.predict(folders / "reviews saved", str(toy.dev))
+        assert [list(row) for row in found] == [list(row) for row in wanted]
+        for row, other in zip(found, wanted, strict=True):
+            assert abs(row["probability_good"] - other["probability_good"]) < CLOSE
+
+    def test_lists_and_frames(self, folders: Path) -> None:
+        texts = ["so good", "", "so bad"]
+        rows = frostline.predict([folders / "reviews", folders / "values"], texts)
+        assert [row["text"] for row in rows] == texts
+        frame = pandas.DataFrame({"text": texts}, index=[3, 4, 5])
+        found = frostline.predict([folders / "reviews", folders / "values"], frame)
+        assert list(found.index) == [3, 4, 5]
+        assert found["values_prediction"].tolist() == [row["values_prediction"] for row in rows]
+        with pytest.raises(UsageError, match="the model reads pairs of texts, but the list holds single texts"):
+            frostline.predict([folders / "reviews", folders / "pairs"], texts)
+
+    def test_each_layer_is_computed_once(self, folders: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The trunk's lowest layer sees each text once, however many tasks there are."""
+        from frostline.serving import predicting
+
+        counts: list[int] = []
+        load = predicting.load_trunk
+
+        def counted(name: str) -> Any:
+            trunk = load(name)
+            layer = trunk.model.stack.model.get_submodule("bert.encoder.layer.0")
+            layer.register_forward_pre_hook(
+                lambda _m, args, kwargs: counts.append((args or (*kwargs.values(),))[0].shape[1]), with_kwargs=True
+            )
+            return trunk
+
+        monkeypatch.setattr(predicting, "load_trunk", counted)
+        frostline.predict([folders / "reviews"], str(toy.dev))
+        alone = sum(counts)
+        counts.clear()
+        frostline.predict([folders / "reviews", folders / "values"], str(toy.dev))
+        assert sum(counts) == alone > 0
+
+    def test_mistakes(self, folders: Path, file: Path, toy: Toy, tmp_path: Path) -> None:
+        bundle, saved = folders / "reviews", folders / "reviews saved"
+        with pytest.raises(UsageError, match=r"each must be a bundle; .*reviews saved is not"):
+            frostline.predict([bundle, saved], file)
+        with pytest.raises(UsageError, match="trunk is for bundles"):
+            frostline.predict(saved, file, trunk=toy.model)
+        with pytest.raises(UsageError, match="two bundles are called 'reviews'; rename one"):
+            frostline.predict([bundle, bundle], file)
+        other = make_model(tmp_path / "other", n_layers=3, seed=5)
+        with pytest.raises(Exception, match="was made for another trunk"):
+            frostline.predict(bundle, file, trunk=other)
+        taken = pandas.DataFrame({"text": ["a"], "reviews_prediction": [1], "text_pair": ["b"]})
+        with pytest.raises(UsageError, match="has a column reviews_prediction already"):
+            frostline.predict([bundle, folders / "pairs"], taken)
+        assert load_file(bundle / "tail.safetensors"), "nothing was changed"
