@@ -248,7 +248,9 @@ def pair_with_full(group: Replicates, frame: Frame) -> stats.CrossedPair | None:
 
 
 def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
-    names = sorted({name for result in results for name in result.metrics} - {metric})
+    # A release may add a metric, and its runs may stand beside older ones: only what all of them have has a mean.
+    shared = set[str].intersection(*(set(result.metrics) for result in results)) if results else set()
+    names = sorted(shared - {metric})
     scores = {name: tuple(result.metrics[name] for result in results) for name in names}
     return {name: OtherMetric(mean=stats.mean(values), scores=values) for name, values in scores.items()}
 
