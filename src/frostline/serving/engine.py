@@ -5,8 +5,8 @@ without padding where the family allows it. At each depth where some task leaves
 that nobody needs above that depth stay behind. Then each task's own layers run on its own rows.
 
 **Threads.** Calls may run at the same time in any number of threads, and tails may be added and dropped meanwhile: a
-call uses the tails that it was given. The engine sets nothing in torch. For throughput, run one call per core, each in a
-thread of its own that called `torch.set_num_threads(1)` itself: the number of threads belongs to the calling thread.
+call uses the tails that it was given. The engine sets nothing in torch. For throughput, run one call per core, each in
+a thread of its own that called `torch.set_num_threads(1)` itself: the number of threads belongs to the calling thread.
 """
 
 from __future__ import annotations
@@ -142,14 +142,16 @@ class _Pass:
             for depth in depths
         }
         found: _States = {}
-        start, batch, state = 0, None, None
+        start = 0
         for rows, run in itertools.groupby(depths, key=needed.__getitem__):
-            given = None if batch is None or state is None else rows.shaped(batch.state_of(rows.positions, state))
-            wanted = list(run)
+            wanted, given = list(run), None
+            if found:
+                batch, state = found[start]
+                given = rows.shaped(batch.state_of(rows.positions, state))
             with rows.packed():
                 states = self._trunk.model.states(wanted, rows.inputs, start, given)
             found |= {depth: (rows, rows.flat(states[depth])) for depth in wanted}
-            start, (batch, state) = wanted[-1], found[wanted[-1]]
+            start = wanted[-1]
         return found
 
     def outputs(self, tail: Tail, rows: RowBatch, states: _States) -> Tensor:

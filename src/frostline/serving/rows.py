@@ -104,7 +104,8 @@ class Texts:
 
     def _of_one_kind(self, texts: Sequence[Text], limits: Limits, *, is_pair: bool) -> list[TokenRow]:
         pairs = [text.second or "" for text in texts] if is_pair else None
-        plain = Rows(_numbers(texts), [text.first for text in texts], pairs, _numbers(texts))
+        numbers = _numbers(texts)
+        plain = Rows(ids=numbers, texts=[text.first for text in texts], pairs=pairs, labels=numbers)
         with self._lock:
             encoded = encode(plain, self._tokenizer, max_length=limits.max_length, pair_joiner=limits.pair_joiner)
         types = encoded.token_types

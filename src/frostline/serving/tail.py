@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from frostline.errors import DataError, some
 from frostline.kinds import Kind, imported, kind_named
-from frostline.model.added.assembly import config_of, differing_fields, empty_model, fill, fixed_buffers, named_tensors
+from frostline.model.added.assembly import config_of, empty_model, fill, fixed_buffers, named_tensors
 from frostline.model.added.readers import READER, Reader
 from frostline.model.added.walking import ConcurrentStack
 from frostline.model.faults import one_line_errors
+from frostline.model.identity import other_layers
 from frostline.model.load import quiet
 from frostline.model.stack import Stack
 from frostline.serving.bundle import CONFIG, TAIL, Bundle, first_difference
@@ -123,7 +124,8 @@ def _built(trunk: Trunk, bundle: Bundle) -> Tail:
     tensors = _own_tensors(bundle)
     # Of depth 0 only the embeddings are shared, which every pass computes anyway.
     depth = (manifest.depth or None) if trunk.structure is not None else None
-    if depth is not None and (fields := differing_fields(config, trunk.model.config)):
+    _check_trunk(bundle, trunk, -1 if depth is None else depth)
+    if depth is not None and (fields := other_layers(trunk.model.config, config)):
         raise DataError(f"its layers are configured differently from those of {trunk.name}: {some(fields)}")
     stack = Stack(empty_model(imported(kind_named(manifest.kind).head_class), config))
     base_names = {id(tensor): name for name, tensor in named_tensors(stack.model)}
@@ -133,13 +135,15 @@ def _built(trunk: Trunk, bundle: Bundle) -> Tail:
         fill(reader, lambda name, _: tensors.get(f"{READER}.{name}"))
         if depth is None or reader.depths[-1] > depth:
             raise DataError(f"reads layer {reader.depths[-1]}, but only its lowest {depth or 0} are the trunk's")
-        _check_trunk(bundle, trunk, depth)
-        return Tail(bundle, trunk, depth, None, reader.eval(), tensors, config.num_labels)
+        read = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{READER}.")}
+        return Tail(bundle, trunk, depth, None, reader.eval(), read, config.num_labels)
     used = _fill(stack.model, tensors, trunk, base_names)
-    _check_trunk(bundle, trunk, max([depth or 0, *_layers_of(used, trunk)]) if used else -1)
+    if used:
+        _check_trunk(bundle, trunk, max(_layers_of(used, trunk), default=0))
     model = ConcurrentStack(stack, trunk.structure)
     if model.first_position != trunk.model.first_position:
-        raise DataError(f"numbers positions from {model.first_position}, {trunk.name} from {trunk.model.first_position}")
+        positions = f"{model.first_position}, {trunk.name} from {trunk.model.first_position}"
+        raise DataError(f"numbers the positions of tokens from {positions}; make the bundle again over this trunk")
     return Tail(bundle, trunk, depth, model, None, tensors, config.num_labels)
 
 
@@ -161,9 +165,7 @@ def _unknown(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:
     return sorted(tensors.keys() - {name for name, _ in named_tensors(model)})
 
 
-def _fill(
-    model: nn.Module, tensors: Mapping[str, Tensor], trunk: Trunk, base_names: Mapping[int, str]
-) -> set[str]:
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], trunk: Trunk, base_names: Mapping[int, str]) -> set[str]:
     """Gives every parameter and buffer the bundle's tensor or the trunk's; returns the names of those of the trunk.
 
     Args:

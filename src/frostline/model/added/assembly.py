@@ -1,7 +1,7 @@
 """Models put together from tensors that exist already, without copying them.
 
 A model is built on the meta device, where parameters have no memory. Then each gets its tensor: the same object that
-another model may hold. So a task over a shared trunk has a tree of modules of its own, and no weight is in memory twice.
+another model may hold. So a task over a shared trunk has its own tree of modules, and no weight is in memory twice.
 """
 
 from __future__ import annotations
@@ -15,19 +15,9 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from frostline.errors import DataError, some
 
-# Fields of a configuration in which two models may differ that compute the same states: they are about the head, the
-# library, training, or what else a pass returns.
-_NOT_OF_THE_STATES = frozenset(
-    {
-        "_name_or_path", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "num_labels",
-        "pad_token_id", "problem_type", "return_dict", "torch_dtype", "transformers_version", "use_cache",
-    }
-)  # fmt: skip
-_WORDS_NOT_OF_THE_STATES = ("drop", "classifier", "summary", "output_")
-
 
 def config_of(content: dict[str, Any]) -> PreTrainedConfig:
-    """The configuration with the content of a config.json, for a model that computes in fp32 and returns only logits."""
+    """The configuration in a config.json, for a model that computes in fp32 and returns only logits."""
     model_type = content.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         raise DataError(f"unknown model_type {model_type!r:.80}")
@@ -36,16 +26,6 @@ def config_of(content: dict[str, Any]) -> PreTrainedConfig:
     config.dtype = torch.float32
     config.output_hidden_states = config.output_attentions = False
     return config
-
-
-def differing_fields(one: PreTrainedConfig, other: PreTrainedConfig) -> list[str]:
-    """The fields of both configurations whose values differ and may change what the layers compute."""
-    first, second = one.to_dict(), other.to_dict()
-    return sorted(
-        field
-        for field in first.keys() & second.keys() - _NOT_OF_THE_STATES
-        if first[field] != second[field] and not any(word in field for word in _WORDS_NOT_OF_THE_STATES)
-    )
 
 
 def empty_model(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:

@@ -64,8 +64,8 @@ class _WalkedLayer(PassThrough):
             return layer(*args, **kwargs)
         if self.number <= walk.start:
             # Above the last layer there is no other place to set the state.
-            is_given = self.is_last and walk.state is not None
-            return super().forward(walk.state if is_given else first_tensor(args or tuple(kwargs.values())))
+            given = walk.state if self.is_last else None
+            return super().forward(first_tensor(args or tuple(kwargs.values())) if given is None else given)
         if self.number == walk.start + 1 and walk.state is not None:
             # Set at the first real layer: what a model does between two layers (DeBERTa, TRAPS 27) is already part of
             # the given state.
@@ -94,7 +94,8 @@ class ConcurrentStack:
         """
         _check_constant(stack)
         stack.eval()
-        self._stack = stack
+        self.stack = stack
+        """the model with its layers replaced; only to look at"""
         self._is_token_first = structure is not None and structure.is_token_first
         self.head_reads: HeadReads = "all" if structure is None else stack.head_reads
         self.first_position = None if structure is None else first_position(stack.model.config)
@@ -120,18 +121,18 @@ class ConcurrentStack:
     @property
     def n_layers(self) -> int:
         """The number of layers."""
-        return self._stack.n_layers
+        return self.stack.n_layers
 
     @property
     def config(self) -> PreTrainedConfig:
         """The configuration of the model."""
-        config: PreTrainedConfig = self._stack.model.config
+        config: PreTrainedConfig = self.stack.model.config
         return config
 
     def logits(self, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None) -> Tensor:
         """The logits (batch, classes); with `state`, computed from this state after `start` layers."""
         with _walking(self._walk(start, state, ())):
-            return self._stack.logits(inputs)
+            return self.stack.logits(inputs)
 
     def logits_of_one_token(
         self, tokens: Tensor, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None
@@ -155,10 +156,10 @@ class ConcurrentStack:
         walk = self._walk(start, state, depths)
         with _walking(walk):
             try:
-                self._stack.logits(inputs)
+                self.stack.logits(inputs)
             except Reached:
                 return {depth: self._turned(seen) for depth, seen in walk.seen.items()}
-        raise uncalled(self._stack.model, max(depths))
+        raise uncalled(self.stack.model, max(depths))
 
     def _turned(self, state: Tensor) -> Tensor:
         """Converts between the layers' own order of dimensions and (batch, tokens, width), either way."""
