@@ -16,6 +16,7 @@ import frostline as public
 from commands import Finished, Toy, announced_rng, curve_numbers, frostline, numbers, run_files, runs_in, start
 from frostline.errors import UsageError
 from frostline.records.depth import FULL, depth_words
+from frostline.serving.bundle import open_bundle
 from frostline.studies.registry import chapters
 from frostline.testing.models import make_task
 
@@ -139,18 +140,22 @@ LOW: dict[str, Any] = {"lr": 6e-4, "epochs": 10, "batch_size": 8, "seeds": 4}
 
 
 def test_the_answers_model_is_handed_over(toy: Toy, easy: Path, tmp_path: Path) -> None:
-    flags = ("--lr", "3e-3", "--epochs", "6", "--batch-size", "8", "--seeds", "4", "--save", str(tmp_path / "model"))
-    saved = frostline("find", str(toy.model), str(easy), *flags, out=tmp_path / "out")
+    flags = ("--lr", "3e-3", "--epochs", "6", "--batch-size", "8", "--seeds", "4")
+    places = ("--save", str(tmp_path / "model"), "--bundle", str(tmp_path / "bundle"))
+    saved = frostline("find", str(toy.model), str(easy), *flags, *places, out=tmp_path / "out")
     assert saved.code == 0, saved.stderr
     found = json.loads((tmp_path / "out" / "find.json").read_text())
     depth = found["answer"]["n_frozen"]
     (point,) = [one for one in (found["full"], *found["points"]) if one["n_frozen"] == depth]
     said = f"{depth_words(FULL if depth is None else depth)}, learning rate {point['learning_rate']:g}, accuracy "
-    assert f"Saved in {tmp_path / 'model'}: {said}{point['mean']:.4f} on average\n" in saved.stdout
+    where = f"{tmp_path / 'model'} and {tmp_path / 'bundle'}"
+    assert f"Saved in {where}: {said}{point['mean']:.4f} on average\n" in saved.stdout
     assert json.loads((tmp_path / "model" / "frostline.json").read_text())["score"] in point["scores"]
     from transformers import AutoModelForSequenceClassification
 
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.num_labels == 2
+    manifest = open_bundle(tmp_path / "bundle").manifest
+    assert (manifest.strategy, manifest.depth) == ("full" if depth is None else f"freeze:{depth}", depth)
 
 
 def test_a_model_that_learned_nothing_is_not_handed_over(toy: Toy, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,10 @@ from commands import frostline as command
 from frostline import api
 from frostline.cli import main
 from frostline.errors import UsageError
+from frostline.model.added.walking import ConcurrentStack
+from frostline.serving import predicting
 from frostline.serving.bundle import open_bundle
+from frostline.serving.trunk import Trunk
 from frostline.testing.models import make_model, make_task
 from tiny import TEETH
 
@@ -31,7 +33,7 @@ CLOSE = 1e-5
 
 @pytest.fixture(scope="module")
 def folders(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three tasks over one model, each as a bundle and as a saved model: `a`, `a saved`, ...; pairs and values too."""
+    """Tasks over one model, each as a bundle and as a saved model: `reviews`, `reviews saved`, …"""
     folder = tmp_path_factory.mktemp("tasks")
     pairs = make_task(folder / "pairs.csv", n_rows=32, is_pair=True)
     values = make_task(folder / "values.csv", n_rows=32, kind="regression")
@@ -39,6 +41,7 @@ def folders(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "reviews": (toy.train, {"frozen": 2}),
         "pairs": (pairs, {"strategy": "adapter:2@1"}),
         "values": (values, {"frozen": 1, "kind": "regression"}),
+        "again": (toy.train, {"frozen": 2, "seeds": "1,"}),
     }
     for name, (task, settings) in tasks.items():
         places = {"bundle": folder / name, "save": folder / f"{name} saved", "out": folder / f"{name} out"}
@@ -77,16 +80,6 @@ def test_the_settings_of_a_bundle_come_back_from_the_config_file(toy: Toy, tmp_p
     assert open_bundle(tmp_path / "again").hash == open_bundle(tmp_path / "bundle").hash
 
 
-def test_find_writes_a_bundle_of_the_model_that_it_found(toy: Toy, tmp_path: Path) -> None:
-    asked = ("--seeds", "4", "--frozen", "2,3", *QUICK, "--bundle", str(tmp_path / "bundle"), "--workers", "1")
-    found = command("find", str(toy.model), str(toy.train), *asked, "--json", out=tmp_path / "out")
-    assert found.code == 0, found.stderr
-    answer = json.loads(found.stdout)["answer"]
-    manifest = open_bundle(tmp_path / "bundle").manifest
-    wanted = "full" if answer["n_frozen"] is None else f"freeze:{answer['n_frozen']}"
-    assert (manifest.strategy, manifest.depth) == (wanted, answer["n_frozen"])
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -112,11 +105,12 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-class TestPredict:
-    @pytest.fixture(scope="class")
-    def file(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return make_task(tmp_path_factory.mktemp("file") / "new.csv", n_rows=20, is_pair=True, seed=7)
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_task(tmp_path_factory.mktemp("file") / "new.csv", n_rows=20, is_pair=True, seed=7)
 
+
+class TestPredict:
     def test_several_bundles_give_columns_per_task(
         self, folders: Path, file: Path, toy: Toy, capfd: pytest.CaptureFixture[str]
     ) -> None:
@@ -163,27 +157,28 @@ class TestPredict:
         with pytest.raises(UsageError, match="the model reads pairs of texts, but the list holds single texts"):
             frostline.predict([folders / "reviews", folders / "pairs"], texts)
 
-    def test_each_layer_is_computed_once(self, folders: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The trunk's lowest layer sees each text once, however many tasks there are."""
-        from frostline.serving import predicting
+    def test_the_trunk_sees_each_text_once(self, folders: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+        n_tokens: list[int] = []
+        trunks: list[Trunk] = []
+        states, load = ConcurrentStack.states, predicting.load_trunk
 
-        counts: list[int] = []
-        load = predicting.load_trunk
-
-        def counted(name: str) -> Any:
-            trunk = load(name)
-            layer = trunk.model.stack.model.get_submodule("bert.encoder.layer.0")
-            layer.register_forward_pre_hook(
-                lambda _m, args, kwargs: counts.append((args or (*kwargs.values(),))[0].shape[1]), with_kwargs=True
-            )
+        def loaded(name: str) -> Trunk:
+            trunks.append(trunk := load(name))
             return trunk
 
-        monkeypatch.setattr(predicting, "load_trunk", counted)
-        frostline.predict([folders / "reviews"], str(toy.dev))
-        alone = sum(counts)
-        counts.clear()
-        frostline.predict([folders / "reviews", folders / "values"], str(toy.dev))
-        assert sum(counts) == alone > 0
+        def counted(self: ConcurrentStack, depths: Any, inputs: Any, *more: Any) -> Any:
+            if any(self is trunk.model for trunk in trunks):
+                n_tokens.append(inputs["input_ids"].numel())
+            return states(self, depths, inputs, *more)
+
+        monkeypatch.setattr(predicting, "load_trunk", loaded)
+        monkeypatch.setattr(ConcurrentStack, "states", counted)
+        totals = []
+        for names in (["reviews"], ["reviews", "again"]):
+            n_tokens.clear()
+            frostline.predict([folders / name for name in names], str(toy.dev))
+            totals.append(sum(n for n in n_tokens if n > 20))  # a tail that is loaded is tried on a few tokens
+        assert totals[0] == totals[1] > 100
 
     def test_mistakes(self, folders: Path, file: Path, toy: Toy, tmp_path: Path) -> None:
         bundle, saved = folders / "reviews", folders / "reviews saved"

@@ -148,7 +148,7 @@ def test_a_base_in_half_precision_is_widened(base: Path, tmp_path: Path) -> None
 def test_shards_are_read_as_one(base: Path, tmp_path: Path) -> None:
     whole = tuned(base, tmp_path / "whole", 2)
     model = AutoModelForSequenceClassification.from_pretrained(whole, dtype=torch.float32)
-    model.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
+    model.save_pretrained(tmp_path / "shards", max_shard_size="4KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
     bundles = [
         bundle_folder(tmp_path / n, str(base), tmp_path / f"{n} bundle", name="t").bundle for n in ("whole", "shards")
