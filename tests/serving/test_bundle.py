@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
@@ -271,7 +272,7 @@ def edited(
 
 class TestTensorFiles:
     def test_files_are_those_of_the_library(self, tmp_path: Path) -> None:
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "matrix": np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32),
             "number": np.array(2.5, dtype=np.float32),
             "nothing": np.zeros((0, 4), dtype=np.float32),

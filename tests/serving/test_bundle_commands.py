@@ -23,7 +23,7 @@ from frostline.errors import UsageError
 from frostline.model.added.walking import ConcurrentStack
 from frostline.serving import predicting
 from frostline.serving.bundle import open_bundle
-from frostline.serving.trunk import Trunk
+from frostline.serving.trunk import Trunk, load_trunk
 from frostline.testing.models import make_model, make_task
 from tiny import TEETH
 
@@ -44,7 +44,11 @@ def folders(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "again": (toy.train, {"frozen": 2, "seeds": "1,"}),
     }
     for name, (task, settings) in tasks.items():
-        places = {"bundle": folder / name, "save": folder / f"{name} saved", "out": folder / f"{name} out"}
+        places: dict[str, Any] = {
+            "bundle": folder / name,
+            "save": folder / f"{name} saved",
+            "out": folder / f"{name} out",
+        }
         api.train(str(toy.model), str(task), lr=1e-2, epochs=1, **places, **settings)
     return folder
 
@@ -160,10 +164,10 @@ class TestPredict:
     def test_the_trunk_sees_each_text_once(self, folders: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
         n_tokens: list[int] = []
         trunks: list[Trunk] = []
-        states, load = ConcurrentStack.states, predicting.load_trunk
+        states = ConcurrentStack.states
 
         def loaded(name: str) -> Trunk:
-            trunks.append(trunk := load(name))
+            trunks.append(trunk := load_trunk(name))
             return trunk
 
         def counted(self: ConcurrentStack, depths: Any, inputs: Any, *more: Any) -> Any:

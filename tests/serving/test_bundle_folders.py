@@ -173,7 +173,10 @@ def test_another_configuration_is_not_shared(base: Path, tmp_path: Path) -> None
 def test_regression_and_named_classes(base: Path, tmp_path: Path) -> None:
     one = bundle_folder(tuned(base, tmp_path / "one", 2, num_labels=1), str(base), tmp_path / "a").bundle.manifest
     assert (one.kind, one.label_names) == ("regression", ())
-    names = {"id2label": {0: "no", 1: "perhaps", 2: "yes"}, "label2id": {"no": 0, "perhaps": 1, "yes": 2}}
+    names: dict[str, Any] = {
+        "id2label": {0: "no", 1: "perhaps", 2: "yes"},
+        "label2id": {"no": 0, "perhaps": 1, "yes": 2},
+    }
     three = bundle_folder(tuned(base, tmp_path / "three", 2, **names), str(base), tmp_path / "b", name="mood").bundle
     assert (three.manifest.name, three.manifest.label_names) == ("mood", ("no", "perhaps", "yes"))
     assert "Classes: `no`, `perhaps`, `yes`." in (three.folder / "README.md").read_text()

@@ -29,7 +29,7 @@ from frostline.errors import DataError, UsageError
 from frostline.model.weight_files import EMBEDDINGS, WeightFiles, layer_name
 from frostline.records.keys import key_of
 from frostline.records.serial import Record, read_json
-from frostline.records.specs import BundleDtype
+from frostline.records.specs import BundleDtype as BundleDtype
 from frostline.storage.findings import Finding
 from frostline.storage.sealed import reading
 from frostline.strategies import parse

@@ -146,7 +146,9 @@ def _texts(bundle: Bundle, table: Table, text: str | None, text_pair: str | None
     # A model from elsewhere: nobody knows what its columns were called, or whether it reads pairs.
     known = None if manifest.run_key is None and manifest.text is None else manifest
     texts, pairs = table.texts(known, text, text_pair)
-    return [Text(first, second) for first, second in zip(texts, pairs or [None] * len(texts), strict=True)]
+    if pairs is None:
+        return [Text(one) for one in texts]
+    return [Text(first, second) for first, second in zip(texts, pairs, strict=True)]
 
 
 def _trunk_of(bundles: Mapping[str, Bundle]) -> str:

@@ -20,11 +20,11 @@ from frostline.model.identity import tokenizer_hash
 from frostline.model.load import has_added, load_config, load_tokenizer, max_tokens, quiet
 from frostline.model.stack import Stack
 from frostline.model.weight_files import WeightFiles, is_constant, open_weights
+from frostline.records.specs import BundleDtype
 from frostline.saving.answers import Table, column_texts
 from frostline.saving.folder import check_new_folder
 from frostline.saving.manifest import Manifest, check_files, read_manifest
 from frostline.saving.predict import check_head, load_saved
-from frostline.serving.bundle import BundleDtype
 from frostline.serving.bundles.difference import difference
 from frostline.serving.bundles.making import Facts, Made, TaskModel, score_of, write_bundle
 from frostline.tasks import Rows, read_columns

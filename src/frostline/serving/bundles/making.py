@@ -22,6 +22,7 @@ from frostline.model.load import load_config
 from frostline.model.stack import NoDepthError, Stack
 from frostline.model.weight_files import HeldTensor, WeightFiles, WeightTensor, is_constant, open_weights
 from frostline.records.results import RunResult
+from frostline.records.specs import BundleDtype
 from frostline.report import numbers
 from frostline.saving.save import new_model_folder
 from frostline.serving.bundle import (
@@ -29,7 +30,6 @@ from frostline.serving.bundle import (
     FORMAT,
     TAIL,
     Bundle,
-    BundleDtype,
     BundleManifest,
     TrunkIdentity,
     open_bundle,

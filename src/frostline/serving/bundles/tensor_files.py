@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from frostline.errors import DataError, UsageError
 from frostline.model.weight_files import WeightTensor
-from frostline.serving.bundle import BundleDtype
+from frostline.records.specs import BundleDtype
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _WRITTEN: Mapping[BundleDtype, tuple[str, int]] = {"fp32": ("F32", 4), "fp16": ("F16", 2), "bf16": ("BF16", 2)}
@@ -62,12 +62,18 @@ def _rounded(name: str, tensor: WeightTensor, dtype: BundleDtype) -> Iterator[ND
             continue
         if not np.isfinite(piece).all():
             raise DataError(f"{name} holds NaN or infinity; train the model again")
-        with np.errstate(over="ignore"):
-            rounded = piece.astype(np.float16 if dtype == "fp16" else np.float32)
-        kept = as_bf16(rounded) if dtype == "bf16" else rounded
+        kept = _in_format(piece, dtype)
         if not np.isfinite(widened(kept) if dtype == "bf16" else kept).all():
             raise UsageError(f"{name} holds numbers that are too large for {dtype}; use bf16 or fp32")
         yield kept
+
+
+def _in_format(piece: NDArray[Any], dtype: BundleDtype) -> NDArray[Any]:
+    """Finite numbers in a format; those that are too large for it become infinite."""
+    with np.errstate(over="ignore"):
+        if dtype == "fp16":
+            return piece.astype(np.float16)
+        return as_bf16(piece.astype(np.float32)) if dtype == "bf16" else piece.astype(np.float32)
 
 
 def as_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
