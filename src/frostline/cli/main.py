@@ -16,7 +16,7 @@ from types import FrameType
 
 import typer
 
-from frostline.cli import bundles, commands, studies, weights  # noqa: F401 - commands register in the order of their modules
+from frostline.cli import bundles, commands, serving, studies, weights  # noqa: F401 - they register commands
 from frostline.cli.app import app
 from frostline.errors import (
     EXIT_BUG,

@@ -1,0 +1,246 @@
+"""What does a server do under load? Closed loops, an open loop above capacity, and the same while bundles are reloaded.
+
+    python -m bench.load --data ../shared/glue --out runs/bench-load
+
+A server in a process of its own answers 4 tasks (all-MiniLM-L6-v2, 4 of 6 layers frozen) on each text of SST-2's dev
+set. 1, 8 and 64 clients send a text when the last one was answered; then requests come at 150% of the highest rate that
+was reached, answered or not. The last two are repeated while SIGHUP swaps all bundles every 5 seconds. Clients run on
+the same cores, so a server alone does more.
+
+Every answer is compared with the merged models of the bundles that it names. All tasks of one answer must come from the
+same set of bundles. Prints a table and writes `<out>/load.json`. Exit code 1 where a line is not reached. Nothing else
+may run on the machine, and nothing is sent to any address but 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bench.load_clients import Sample, closed_loop, open_loop, request_bytes
+from bench.serving_tasks import BenchTask, Setting, expected_outputs, load_engine, make_tasks, sentences
+from bench.tables import table
+from bench.workload import say
+from frostline.records.environment import current_environment
+from frostline.serving.rows import Text
+from frostline.storage import atomic
+
+SETTING = Setting("all-MiniLM-L6-v2", 6, 4)
+N_TASKS, CLIENTS, OVERLOAD = 4, (1, 8, 64), 1.5
+DEADLINE = 2.0
+CLOSE = 1e-5
+RELOAD_SECONDS = 5.0
+KEPT = 0.9
+"""Share of the peak that must still be answered above capacity."""
+_ALLOWED = {200, 429, 504}
+
+Found = dict[str, Any]
+
+
+def main() -> None:
+    """Measures, prints a table."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
+        say(f"{SETTING.text}: making {2 * N_TASKS} tasks")
+        made = make_tasks(SETTING, 2 * N_TASKS, Path(folder))
+        texts = sentences(arguments.data, arguments.texts)
+        truth = Truth.of(made, texts)
+        links = Links(Path(folder) / "live", made)
+        found = _measured(links, truth, texts, arguments.seconds)
+    found["environment"] = current_environment("cpu").to_json()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    atomic.write(arguments.out / "load.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+    print(shown(found))
+    sys.exit(not found["is_reached"])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A server under load.")
+    parser.add_argument("--data", required=True, help="GLUE folder")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench-load"))
+    parser.add_argument("--scratch", help="folder for models while they are measured, about 1 GB")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement")
+    parser.add_argument("--texts", type=int, help="only so many texts")
+    return parser.parse_args()
+
+
+class Links:
+    """One link per task, which all point to the first or all to the second set of bundles."""
+
+    def __init__(self, folder: Path, made: Sequence[BenchTask]) -> None:
+        folder.mkdir()
+        self._sets = (made[:N_TASKS], made[N_TASKS:])
+        self.paths = [folder / task.name for task in self._sets[0]]
+        self._turn = 1
+        self.swap()
+
+    def swap(self) -> None:
+        """Points to the other set."""
+        self._turn = 1 - self._turn
+        for path, task in zip(self.paths, self._sets[self._turn], strict=True):
+            fresh = path.with_suffix(".new")
+            fresh.symlink_to(task.bundle)
+            fresh.rename(path)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What every bundle must answer."""
+
+    probabilities: dict[str, NDArray[np.float64]]
+    """by hash of the bundle, (texts, classes)"""
+    sets: tuple[frozenset[str], frozenset[str]]
+    """the hashes of the two sets of bundles"""
+
+    @classmethod
+    def of(cls, made: Sequence[BenchTask], texts: Sequence[Text]) -> Truth:
+        """From the merged models."""
+        tails = load_engine(SETTING, made).tails
+        outputs = {tails[task.name].bundle.hash: expected_outputs(task, tails[task.name], texts) for task in made}
+        hashes = list(outputs)
+        by_hash = {one: _softmax(outputs[one]) for one in hashes}
+        return cls(by_hash, (frozenset(hashes[:N_TASKS]), frozenset(hashes[N_TASKS:])))
+
+    def check(self, samples: Sequence[Sample]) -> tuple[int, float]:
+        """Answers that mix the two sets of bundles, and the largest distance of any probability from the truth."""
+        n_mixed, largest = 0, 0.0
+        for sample in samples:
+            if sample.status != 200:
+                continue
+            results = json.loads(sample.body)["results"].values()
+            n_mixed += frozenset(result["bundle"] for result in results) not in self.sets
+            for result in results:
+                wanted = self.probabilities[result["bundle"]][sample.text]
+                largest = max(largest, float(np.abs(np.array(result["data"][0]["probs"]) - wanted).max()))
+        return n_mixed, largest
+
+
+def _softmax(outputs: NDArray[np.float32]) -> NDArray[np.float64]:
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(1, keepdims=True))
+
+
+def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float) -> Found:
+    requests = [request_bytes({"input": text.first, "tasks": "all"}) for text in texts]
+    rows: list[Found] = []
+    with _server(links) as (port, pid):
+
+        def measure(name: str, loop: Callable[[], Coroutine[Any, Any, list[Sample]]], reload: bool = False) -> Found:
+            say(name)
+            with _reloading(links, pid) if reload else contextlib.nullcontext():
+                samples = asyncio.run(loop())
+            rows.append({"name": name, "is_reloaded": reload, **_summary(samples, truth, seconds)})
+            return rows[-1]
+
+        asyncio.run(closed_loop(port, requests, 8, min(seconds, 5.0)))  # warm
+        for n_clients in CLIENTS:
+            measure(f"{n_clients} clients", lambda n=n_clients: closed_loop(port, requests, n, seconds))
+        peak = max(row["answered_per_second"] for row in rows)
+        rate = OVERLOAD * peak
+        over = [measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds))]
+        measure("64 clients", lambda: closed_loop(port, requests, CLIENTS[-1], seconds), reload=True)
+        over.append(measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds), reload=True))
+    for row in over:
+        row["kept"] = row["answered_per_second"] / peak
+        row["is_reached"] &= row["kept"] >= KEPT
+    return {"seconds": seconds, "n_tasks": N_TASKS, "peak": peak, "rows": rows,
+            "is_reached": all(row["is_reached"] for row in rows)}  # fmt: skip
+
+
+def _summary(samples: Sequence[Sample], truth: Truth, seconds: float) -> Found:
+    statuses = Counter(sample.status for sample in samples)
+    answered = np.array([sample.seconds for sample in samples if sample.status == 200] or [np.inf])
+    n_mixed, distance = truth.check(samples)
+    p50, p99 = (float(np.percentile(answered, share)) for share in (50, 99))
+    return {
+        "answered_per_second": statuses[200] / seconds,
+        "statuses": {str(status): count for status, count in sorted(statuses.items())},
+        "p50_ms": 1000 * p50,
+        "p99_ms": 1000 * p99,
+        "n_mixed": n_mixed,
+        "largest_distance": distance,
+        "is_reached": set(statuses) <= _ALLOWED and p99 <= DEADLINE and n_mixed == 0 and distance <= CLOSE,
+    }
+
+
+@contextlib.contextmanager
+def _server(links: Links) -> Iterator[tuple[int, int]]:
+    """Port and process of a server, which must end well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    bundles = [f"{path.name}={path}" for path in links.paths]
+    flags = ["--trunk", SETTING.model, "--port", str(port), "--deadline", str(DEADLINE)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frostline", "serve", *bundles, *flags], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        if not any("listening" in line for line in process.stdout):
+            raise SystemExit("the server did not start")
+        yield port, process.pid
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        process.send_signal(signal.SIGTERM)
+        if (code := process.wait(60)) != 0:
+            raise SystemExit(f"the server ended with {code}")
+
+
+@contextlib.contextmanager
+def _reloading(links: Links, pid: int) -> Iterator[None]:
+    """Swaps all bundles every few seconds."""
+    is_over = threading.Event()
+
+    def swap() -> None:
+        while not is_over.wait(RELOAD_SECONDS):
+            links.swap()
+            os.kill(pid, signal.SIGHUP)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def shown(found: Found) -> str:
+    """The table."""
+    columns: dict[str, Callable[[Found], str]] = {
+        "load": lambda row: row["name"] + (", reloading" if row["is_reloaded"] else ""),
+        "answered per second": lambda row: f"{row['answered_per_second']:.0f}",
+        "p50 ms": lambda row: f"{row['p50_ms']:.1f}",
+        "p99 ms": lambda row: f"{row['p99_ms']:.1f}",
+        "statuses": lambda row: ", ".join(f"{status}: {count:,}" for status, count in row["statuses"].items()),
+        "of the peak": lambda row: f"{row['kept']:.0%}" if "kept" in row else "",
+        "mixed": lambda row: str(row["n_mixed"]),
+        "distance": lambda row: f"{row['largest_distance']:.1e}",
+        "reached": lambda row: "yes" if row["is_reached"] else "NO",
+    }
+    return table(found["rows"], columns)
+
+
+if __name__ == "__main__":
+    main()

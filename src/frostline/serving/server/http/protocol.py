@@ -1,0 +1,121 @@
+"""uvicorn's HTTP protocol with an end to everything: slow senders, slow readers, idle and surplus connections.
+
+uvicorn itself waits for ever for the first byte of a connection, for the rest of a head and for a client that does not
+read its answer. h11 keeps the state of both sides, so one timer is enough: it runs while the client has to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from frostline.serving.server.settings import ServerSettings
+
+_SURPLUS = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 20\r\n\r\ntoo many connections"
+)
+_GRACE_SECONDS = 0.3
+"""how long an idle connection may still send a request after the server was asked to end"""
+
+
+class TimedProtocol(H11Protocol):
+    """One connection. A subclass with the settings of a server is what uvicorn gets."""
+
+    settings: ClassVar[ServerSettings] = ServerSettings()
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed_state: object = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._is_ending = False
+        self._n_unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Starts the first wait for a request, or turns the client away."""
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            transport.write(_SURPLUS)
+            transport.close()
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the timers."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what the client sent; what follows an early answer, such as 413, is read and forgotten for a while."""
+        super().data_received(data)
+        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
+            self._n_unread += len(data)
+            if self._n_unread > 4 * self.settings.max_body_bytes:
+                self.transport.abort()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Starts the wait for the next request."""
+        super().on_response_complete()
+        self._n_unread = 0
+        self._watch()
+
+    def shutdown(self) -> None:
+        """Ends the connection after the request under way; an idle one may send one more for a moment.
+
+        A client may have sent a request that was not read yet. Closing at once would lose it.
+        """
+        self._is_ending = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            self.loop.call_later(_GRACE_SECONDS, self._close_if_idle)
+
+    def pause_writing(self) -> None:
+        """Starts the time in which the client has to read."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.settings.read_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+
+    def _close_if_idle(self) -> None:
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+    def _watch(self) -> None:
+        """Times the client while it is its turn: from a state's beginning, however many bytes drip in."""
+        if self._is_ending and self.cycle is not None:
+            self.cycle.keep_alive = False
+        state = self.conn.their_state
+        if state is self._timed_state:
+            return
+        self._timed_state = state
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing():
+            # A slow body is answered with 408 first; this ends connections where that did not help.
+            extra = 1.0 if state is h11.SEND_BODY else 0.0
+            self._timer = self.loop.call_later(self.settings.read_seconds + extra, self.transport.abort)
+
+
+def protocol_for(settings: ServerSettings) -> type[TimedProtocol]:
+    """The protocol of a server with these settings."""
+
+    @final
+    class Protocol(TimedProtocol):
+        """A connection of one server."""
+
+    Protocol.settings = settings
+    return Protocol

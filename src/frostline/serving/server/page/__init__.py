@@ -1,0 +1,1 @@
+"""The pages for people: try the tasks, and read how to call them."""

@@ -1,0 +1,244 @@
+"""A server from its start to its end: it listens, reloads on SIGHUP, and drains on SIGTERM and Ctrl-C.
+
+Signals only set flags, so they are safe at any moment. A first SIGTERM or SIGINT ends the server when all admitted
+requests are answered; a second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import final
+
+import uvicorn
+
+from frostline.errors import FrostlineError, UsageError, one_line
+from frostline.serving.engine import Engine
+from frostline.serving.server.compute import Service
+from frostline.serving.server.http.gate import Gate
+from frostline.serving.server.http.protocol import protocol_for
+from frostline.serving.server.http.tokens import Tokens, check_address
+from frostline.serving.server.metrics import Metrics
+from frostline.serving.server.routes import Parts, make_app, route_names
+from frostline.serving.server.settings import ServerSettings
+from frostline.serving.server.tasks import Source, Tasks
+from frostline.serving.trunk import load_trunk
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+_FILES_FOR_OTHERS = 100
+"""open files that connections leave for bundles, libraries and logs"""
+_BACKLOG = 2048
+"""connections that the system keeps until the server accepts them"""
+_SWITCH_SECONDS = 0.001
+"""how long a computing thread may keep Python from the event loop; Python's own 5 ms would be most of an answer"""
+
+log = logging.getLogger("frostline.server")
+
+
+@final
+class TaskServer:
+    """Tasks over a trunk, ready to serve. Everything is loaded and checked before an address is bound."""
+
+    def __init__(
+        self, trunk: str, bundles: Sequence[str], settings: ServerSettings, token_file: Path | None = None
+    ) -> None:
+        """Loads trunk and bundles; a DataError or UsageError that names everything that cannot be used."""
+        settings.check()
+        self._settings = settings
+        self._tokens = Tokens(token_file)
+        check_address(settings.host, _addresses(settings), self._tokens)
+        metrics = Metrics()
+        loaded = load_trunk(trunk)
+        self._service = Service(Engine(loaded), settings, metrics)
+        tasks = Tasks(loaded, [Source.parse(given) for given in bundles], self._service.probe)
+        self.parts = Parts(
+            trunk=Path(trunk).name if Path(trunk).is_dir() else trunk,
+            trunk_hash=loaded.chain[-1],
+            n_layers=loaded.n_layers,
+            tasks=tasks,
+            service=self._service,
+            metrics=metrics,
+            settings=settings,
+        )
+        self._reloading = _Reloading(self._reload)
+        self._server: _Server | None = None
+
+    def run(self, announce: Callable[[str], None]) -> int | None:
+        """Serves until a signal ends it; the number of the signal if it was the second one.
+
+        Args:
+            announce: called with the address, once requests are accepted.
+        """
+        app = make_app(self.parts)
+        gate = Gate(app, route_names(app), self._tokens, self.parts.metrics)
+        config = uvicorn.Config(
+            gate,
+            http=protocol_for(_with_room(self._settings)),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=max(1, int(self._settings.read_seconds)),
+            timeout_graceful_shutdown=int(self._settings.deadline_seconds + self._settings.read_seconds) + 2,
+        )
+        # The gate logs what goes wrong. uvicorn would add a line for every malformed request.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        with contextlib.closing(_bound(self._settings)) as listening, _switching_often():
+            self._server = server = _Server(config, self._drain, self._reloading.ask)
+            self._service.start()
+            self._reloading.start()
+            announce(_url(listening))
+            try:
+                server.run(sockets=[listening])
+            finally:
+                self._reloading.stop()
+                self._service.stop(at_once=server.force_exit)
+        return server.last_signal if server.force_exit else None
+
+    def end(self) -> None:
+        """Does what a SIGTERM does; for servers that run in a thread of a program."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
+
+    def reload(self) -> None:
+        """Does what a SIGHUP does."""
+        self._reloading.ask()
+
+    def _drain(self) -> None:
+        self.parts.is_ready = False
+
+    def _reload(self) -> None:
+        """Loads bundles and tokens again; what cannot be used stays as it was, with a line in the log."""
+        faults = self.parts.tasks.reload()
+        try:
+            self._tokens.reload()
+        except FrostlineError as error:
+            faults.append(f"the tokens stay as they were: {error}")
+        for fault in faults:
+            log.error("reload: %s", fault)
+        self.parts.metrics.reloads.labels("refused" if faults else "done").inc()
+        served = ", ".join(f"{name} {task.hash[:12]}" for name, task in self.parts.tasks.current.items())
+        log.info("reloaded: %s", served)
+
+
+@final
+class _Server(uvicorn.Server):
+    """uvicorn's server with our signals."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], reload: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain, self._reload = drain, reload
+        self.last_signal = 0
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles signals inside; afterwards they do again what they did before."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _ENDING}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda _, __: self._reload())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """The first signal drains, the second ends."""
+        self._drain()
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.last_signal = sig
+
+
+@final
+class _Reloading:
+    """A thread that reloads when asked. Several wishes while it reloads are one."""
+
+    def __init__(self, reload: Callable[[], None]) -> None:
+        self._reload = reload
+        self._is_asked = threading.Event()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="reload", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Asks for a reload; safe in a signal handler."""
+        self._is_asked.set()
+
+    def stop(self) -> None:
+        """Ends the thread; a reload under way is not waited for."""
+        self._is_over = True
+        self._is_asked.set()
+
+    def _run(self) -> None:
+        while self._is_asked.wait() and not self._is_over:
+            self._is_asked.clear()
+            try:
+                self._reload()
+            except Exception as error:  # noqa: BLE001 - recorded: the server goes on with what it has
+                log.error("reload: everything stays as it was: %s: %s", type(error).__name__, one_line(error))
+
+
+def _addresses(settings: ServerSettings) -> list[str]:
+    """The addresses that a host name stands for."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--host {settings.host} is not an address of this machine: {one_line(error)}") from error
+    return [str(address[0]).partition("%")[0] for *_, address in found]
+
+
+def _bound(settings: ServerSettings) -> socket.socket:
+    """A socket that listens at the first address of the host."""
+    family, _, _, _, address = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        where = f"--host {settings.host} --port {settings.port}"
+        raise UsageError(f"{where} cannot be used: {os.strerror(error.errno or 0)}; give another port") from error
+    return listening
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _with_room(settings: ServerSettings) -> ServerSettings:
+    """The settings with no more connections than this process may have open files."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    allowed = settings.max_connections if most == resource.RLIM_INFINITY else max(1, most - _FILES_FOR_OTHERS)
+    return settings.replace(max_connections=min(settings.max_connections, allowed))
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
