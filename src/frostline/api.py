@@ -176,7 +176,7 @@ def train(model: Any, task: Any, *, progress: Progress | None = None, **settings
     given: dict[str, Any] = dict(settings)
     wanted = strategy_of(given.pop("frozen", None), given.pop("strategy", None))
     if given.get("save") is None and given.get("bundle") is None:
-        raise UsageError("give save, a folder for the model, or bundle, a folder for what the task adds to it")
+        raise UsageError("give --save, a folder for the model, or --bundle, a folder for what the task adds to it")
     _new_folders(given)
     if given.get("seeds") is not None:
         given["seeds"] = read_one_seed(without_numpy(given["seeds"]))

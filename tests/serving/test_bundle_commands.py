@@ -87,7 +87,7 @@ def test_the_settings_of_a_bundle_come_back_from_the_config_file(toy: Toy, tmp_p
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "give save, a folder for the model, or bundle"),
+        ((), "give --save, a folder for the model, or --bundle"),
         (("--save", "{0}/x", "--bundle", "{0}/x"), "save and bundle are both"),
         (("--save", "{0}/x", "--bundle-dtype", "fp16"), "bundle_dtype is for a bundle"),
         (("--bundle", "{0}/full"), "--bundle {0}/full exists already"),
