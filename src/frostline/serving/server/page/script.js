@@ -4,7 +4,7 @@ const text = document.getElementById("text"), second = document.getElementById("
 const status = document.getElementById("status"), tree = document.getElementById("tree");
 const wood = document.getElementById("wood"), strata = document.getElementById("strata");
 const list = document.getElementById("tasks");
-const SHOWN_CLASSES = 5, PAUSE = 250;
+const SHOWN_CLASSES = 5, MANY_TASKS = 6, PAUSE = 250;
 
 /** An element with attributes and children; text is never read as HTML. */
 function element(name, attributes = {}, ...children) {
@@ -36,6 +36,7 @@ const deepest = Math.max(0, ...tasks.map((task) => task.depth));
 const cards = new Map();
 
 function build() {
+  list.classList.toggle("many", tasks.length > MANY_TASKS);
   for (let layer = nLayers; layer >= 0; layer -= 1) {
     const kind = layer <= deepest ? "shared" : "apart";
     strata.append(element("li", { class: kind, "data-layer": layer }, layer ? `layer ${layer}` : "embeddings"));
@@ -69,7 +70,10 @@ function draw() {
     const start = task.shares === "compute" ? top(task.depth) : bottom - 4;
     const end = box.top - frame.top + 24, right = box.left - frame.left, bend = (right - x) * 0.55;
     const path = `M${x},${start} C${x + bend},${start} ${right - bend},${end} ${right},${end}`;
-    const branch = shape("path", { d: path, class: `branch ${task.shares}`, "data-task": task.id }, leaves(task));
+    const look = `branch ${task.shares} ${cards.get(task.id).card.classList.contains("skipped") ? "skipped" : ""}`;
+    // Dashes are counted in path lengths, so that a branch of any length grows from end to end.
+    const unit = task.shares === "compute" ? { pathLength: 1 } : {};
+    const branch = shape("path", { d: path, class: look, "data-task": task.id, ...unit }, leaves(task));
     const length = branch.getTotalLength(), own = nLayers - task.depth;
     for (let bud = 1; bud <= own; bud += 1) {
       const at = branch.getPointAtLength((length * bud) / (own + 1));
