@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from frostline.cli import main
-from frostline.errors import DataError
+from frostline.errors import DataError, FrostlineError
 from frostline.model.weight_files import HeldTensor, open_weights
 from frostline.records.keys import key_of
-from frostline.serving.bundle import Bundle, check_bundle, first_difference, open_bundle, trunk_chain
+from frostline.serving.bundle import Bundle, check_bundle, first_difference, open_bundle, seal_bundle, trunk_chain
 from frostline.serving.bundles.folders import bundle_folder
+from frostline.serving.bundles.merging import merge_bundle
 from frostline.serving.bundles.tensor_files import as_bf16, widened, write_tensors
 from frostline.testing.models import make_model
 
@@ -212,6 +214,22 @@ class TestFuzz:
         (line,) = capfd.readouterr().err.splitlines()
         assert "bundle.json" in line
         assert len(line) < 700
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(data=st.data())
+    def test_any_configuration_is_merged_or_one_line(
+        self, whole: Path, base: Path, tmp_path: Path, data: st.DataObject
+    ) -> None:
+        copy = tmp_path / "bundle"
+        if not copy.exists():
+            shutil.copytree(whole, copy)
+        config = json.loads((whole / "config.json").read_text())
+        for field in data.draw(st.lists(st.sampled_from([*config, "auto_map"]), max_size=3)):
+            config[field] = data.draw(json_values)
+        (copy / "config.json").write_text(json.dumps(config))
+        seal_bundle(copy, open_bundle(whole).manifest)
+        with contextlib.suppress(FrostlineError):
+            merge_bundle(copy, str(base), Path(tempfile.mkdtemp(dir=tmp_path)))
 
 
 class TestChain:

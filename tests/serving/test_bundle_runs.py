@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from frostline.errors import DataError
 from frostline.model.load import describe, load_tokenizer
@@ -21,6 +21,7 @@ from frostline.saving.predict import predict_file
 from frostline.saving.save import save_model
 from frostline.serving.bundle import Bundle, BundleManifest, open_bundle, seal_bundle
 from frostline.serving.bundles import difference as differences
+from frostline.serving.bundles.folders import bundle_folder
 from frostline.serving.bundles.making import Made, bundle_run, held_tensors
 from frostline.serving.bundles.merging import merge_bundle
 from frostline.studies.requests.resolve import Inputs
@@ -101,6 +102,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "README.md"}
 
 
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = folder.glob("*.safetensors")
+    return load_file(file)
+
+
 def refilled(bundle: Bundle, folder: Path, edit: object) -> Path:
     """A copy of a bundle, sealed again after its tensors were edited."""
     shutil.copytree(bundle.folder, folder)
@@ -137,6 +143,44 @@ def test_predict_opens_what_transformers_cannot(strategy: str, toys: Path, tmp_p
     merged = merge_bundle(run.bundle.folder, str(run.base), tmp_path / "merged")
     assert (merged / "frostline.safetensors").is_file()
     assert predict_file(merged, run.task) == predict_file(run.saved, run.task)
+
+
+@pytest.mark.parametrize(
+    ("family", "strategy"),
+    [
+        ("bert", "adapter:2@1"),
+        ("bert", "features:logreg"),
+        ("bert", "lora:2@1"),
+        ("gpt2", "freeze:2"),
+        ("llama", "norms"),
+    ],
+)
+def test_a_saved_model_becomes_the_same_bundle_later(family: Family, strategy: str, toys: Path, tmp_path: Path) -> None:
+    """`bundle` on what `train --save` wrote; only LoRA differs, whose updates are merged by then."""
+    run = trained(toys, tmp_path, family, strategy)
+    later = bundle_folder(run.saved, str(run.base), tmp_path / "later", name="reviews").bundle
+    merged = merge_bundle(later.folder, str(run.base), tmp_path / "merged")
+    assert tensors(merged).keys() == tensors(run.saved).keys()
+    assert all(torch.equal(tensor, tensors(run.saved)[name]) for name, tensor in tensors(merged).items())
+    if strategy.startswith(("adapter", "features")):
+        assert later.manifest == run.bundle.manifest.replace(metric=None, files=later.manifest.files)
+    else:
+        assert later.manifest.strategy == f"freeze:{DEPTHS[strategy]}"
+    assert (later.manifest.depth, later.manifest.run_key) == (DEPTHS[strategy], run.bundle.manifest.run_key)
+    assert predict_file(merged, run.task) == predict_file(run.saved, run.task)
+
+
+def test_a_base_in_half_precision(toys: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    AutoModel.from_pretrained(place_of(toys, "bert").base, dtype=torch.float16).save_pretrained(half)
+    load_tokenizer(str(toys / "bert")).save_pretrained(half)
+    runner, spec = Runner(max_cache_bytes=0), make_spec(half, toys / "reviews.csv", epochs=1, strategy="freeze:2")
+    result, stack = runner.train(spec)
+    bundle_run(result, stack, place_of(toys, "bert").inputs, tmp_path / "bundle")
+    save_model(result, stack, load_tokenizer(str(half)), tmp_path / "saved")
+    assert open_bundle(tmp_path / "bundle").manifest.depth == 2
+    merged = merge_bundle(tmp_path / "bundle", str(half), tmp_path / "merged")
+    assert contents(merged) == contents(tmp_path / "saved")
 
 
 @pytest.fixture(scope="module")

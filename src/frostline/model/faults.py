@@ -50,7 +50,7 @@ _UNSAFE = (
 
 # Errors that the library raises for model files it does not expect.
 _LIBRARY_ERRORS = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError, ImportError,
+    OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ZeroDivisionError, ImportError,
     SafetensorError, StrictDataclassError,
 )  # fmt: skip
 

@@ -25,7 +25,6 @@ from frostline.saving.answers import Table, column_texts
 from frostline.saving.folder import check_new_folder
 from frostline.saving.manifest import Manifest, check_files, read_manifest
 from frostline.saving.predict import check_head, load_saved
-from frostline.serving.bundles.difference import difference
 from frostline.serving.bundles.making import Facts, Made, TaskModel, score_of, write_bundle
 from frostline.tasks import Rows, read_columns
 from frostline.training.batches import encode
@@ -81,7 +80,8 @@ def bundle_folder(
     limit = manifest.max_length if manifest else min(max_tokens(bare, tokenizer), _MOST_TOKENS)
     facts = Facts(
         name=name or folder.resolve().name,
-        strategy=_strategy(folder, manifest, base, weights),
+        # Only added modules cannot be found by comparing weights: added LoRA updates were merged when they were saved.
+        strategy=manifest.strategy if manifest and has_added(folder) else None,
         tokenizer=tokenizer_hash(tokenizer),
         text=manifest.text if manifest else dev and dev.text,
         text_pair=manifest.text_pair if manifest else dev and dev.text_pair,
@@ -141,14 +141,6 @@ def _as_loaded(weights: WeightFiles, names: Set[str], prefix: str) -> WeightFile
     used = {name: tensor for name, tensor in renamed.items() if name in names}
     stack = None if weights.layers_name is None else f"{lead}{weights.layers_name}"
     return WeightFiles(weights.name, used, stack, weights.n_layers)
-
-
-def _strategy(folder: Path, manifest: Manifest | None, base: str, weights: WeightFiles) -> str:
-    """What was trained, as far as the weights show it. Only added modules are not found by comparing."""
-    if manifest is not None and has_added(folder):
-        return manifest.strategy
-    depth = difference(open_weights(base), weights).depth
-    return "full" if depth is None else f"freeze:{depth}"
 
 
 def _label_names(config: PreTrainedConfig) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ class Facts:
     """What a manifest says about a task, whatever its trunk is. The fields are those of `BundleManifest`."""
 
     name: str
-    strategy: str
+    strategy: str | None
+    """None: `freeze:N` or `full`, as the weights show it"""
     tokenizer: str
     text: str | None
     text_pair: str | None
@@ -162,9 +163,10 @@ def _compared(model: TaskModel, base: WeightFiles) -> tuple[Difference, list[str
 
 
 def _manifest(model: TaskModel, base: WeightFiles, found: Difference, dtype: BundleDtype) -> BundleManifest:
-    facts = dataclasses.asdict(model.facts) | {"name": numbers.one_line(model.facts.name) or "task"}
+    seen = "full" if found.depth is None else f"freeze:{found.depth}"
+    known = {"name": numbers.one_line(model.facts.name) or "task", "strategy": model.facts.strategy or seen}
     return BundleManifest(
-        **facts,
+        **dataclasses.asdict(model.facts) | known,
         format=FORMAT,
         depth=found.depth,
         n_layers=base.n_layers or 0,

@@ -52,6 +52,8 @@ def assembled(bundle: Bundle, base: str) -> Stack:
     check_base(bundle, base)
     manifest, kind = bundle.manifest, kind_named(bundle.manifest.kind)
     config = load_config(str(bundle.folder))
+    with one_line_errors(str(bundle.folder), "bundle"):
+        config.to_json_string()  # what cannot be written again is refused here, not when half of a folder is written
     loaded = load_checkpoint(base, head_seed=0, head=Head(kind.head_class, {"config": config}))
     stack, strategy = Stack(loaded.model), parse(manifest.strategy)
     if strategy.plan(stack).added:
