@@ -216,3 +216,8 @@ def test_names_that_look_the_same_when_cut_keep_their_own_marks(n_curves: int) -
     assert len(re.findall(r'aria-label="[^"]*\d frozen: ', first_view)) == n_curves * len(make_curve().points)
     heads = re.findall(r">[^<]*same words \((\d+)\)<", first_view)
     assert heads == [str(number + 1) for number in range(n_curves)]
+
+
+def test_charts_are_valid_and_drawn_alike_without_altairs_checks() -> None:
+    chapters = [make_chapter()]
+    assert page.__wrapped__(chapters) == page(chapters)  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ Models are loaded with the library's own calls, in fp32, without remote code and
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -114,6 +115,7 @@ def describe(name: str) -> Pretrained:
     )
 
 
+@functools.lru_cache(maxsize=8)  # a run reads it for every load; it is of the expected fingerprint or not there
 def identify(name: str, revision: str | None, expected: str) -> Identity:
     """What later loads of a model are compared with; raises a DataError if it has another fingerprint than expected."""
     loaded, tokenizer, found = _load_with_own_head(name, revision)

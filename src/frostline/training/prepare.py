@@ -119,7 +119,6 @@ class Preparer:
     prefixes: Prefixes
     _data: dict[TaskSpec, TaskData] = field(default_factory=dict)
     _encoded: dict[tuple[object, ...], Encoded] = field(default_factory=dict)
-    _identities: dict[tuple[str, str | None, str], Identity] = field(default_factory=dict)
     _needs: dict[tuple[str, str, int], Needs] = field(default_factory=dict)
     _pooled: dict[tuple[object, ...], Pooled] = field(default_factory=dict)
 
@@ -130,7 +129,8 @@ class Preparer:
             spec: the run.
             nearby: strategies that will run too; their prefix states are computed in the same pass if there is room.
         """
-        identity, tokenizer = self._identity(spec), load_tokenizer(spec.model, spec.model_revision)
+        identity = identify(spec.model, spec.model_revision, spec.model_fingerprint)
+        tokenizer = load_tokenizer(spec.model, spec.model_revision)
         identity.check_tokenizer(tokenizer)
         task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)
         if task not in self._data:
@@ -154,13 +154,6 @@ class Preparer:
         name = f"train, {len(largest)} of seed {spec.subset_seed}, {spec.master_seed}"
         encoded = self._tokens(spec, data.train.take(largest), name, tokenizer)
         return Split(encoded, rows=np.searchsorted(largest, np.sort(order[:n_rows])), source="train")
-
-    def _identity(self, spec: RunSpec) -> Identity:
-        """The content of the model that the run was planned for, read once per process."""
-        key = (spec.model, spec.model_revision, spec.model_fingerprint)
-        if key not in self._identities:
-            self._identities[key] = identify(*key)
-        return self._identities[key]
 
     def _tokens(self, spec: RunSpec, rows: Rows, name: str, tokenizer: PreTrainedTokenizerBase) -> Encoded:
         task = spec.task if spec.subset_seed is None else spec.task.replace(max_train=None)

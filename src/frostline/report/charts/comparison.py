@@ -109,7 +109,7 @@ def titled_chart(comparison: Comparison) -> Drawing:
         subtitle=[*textwrap.wrap(comparison_words.title(comparison), _SUBTITLE_WIDTH), LEGEND],
     )
     chart = chart.properties(title=title)
-    chart.config, chart.padding = alt.Config.from_dict(charts.STYLE), 12
+    chart.config, chart.padding = alt.Config(**charts.STYLE), 12
     return chart
 
 
@@ -277,14 +277,16 @@ def _said(point: StrategyPoint, kind: CostKind, name: str) -> str:
 
 def _cost_marks() -> list[alt.Chart]:
     """The front, the strategies on it and off it, and their names."""
+    import altair as alt
+
     shifted: dict[str, Any] = {key: {"expr": f"datum.{key}"} for key in ("align", "dx", "dy")}
     words = layer("name", "text", color=INK, fontSize=11, baseline="middle", **shifted)
     return [
         layer("path", "line", color=ACCENT, strokeWidth=1.5, opacity=0.55, interpolate="step-after"),
-        layer("leader", "rule", color=GREY, strokeWidth=0.8, opacity=0.7).encode(x2="x2:Q", y2="y2:Q"),
-        layer("off interval", "rule", color=GREY, strokeWidth=1.5, opacity=0.6).encode(y2="y2:Q"),
-        layer("interval", "rule", color=ACCENT, strokeWidth=2).encode(y2="y2:Q"),
+        layer("leader", "rule", color=GREY, strokeWidth=0.8, opacity=0.7).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")),
+        layer("off interval", "rule", color=GREY, strokeWidth=1.5, opacity=0.6).encode(y2=alt.Y2("y2:Q")),
+        layer("interval", "rule", color=ACCENT, strokeWidth=2).encode(y2=alt.Y2("y2:Q")),
         layer("off mean", "circle", is_said=True, color=GREY, size=56, opacity=1),
         layer("mean", "circle", is_said=True, color=ACCENT, size=64, opacity=1),
-        words.encode(text="label:N"),
+        words.encode(text=alt.Text("label:N")),
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,8 +60,20 @@ def curve_chart(curve: Curve) -> alt.LayerChart:
         text=wrapped_title(curve_words.short_answer(curve)),
         subtitle=[*textwrap.wrap(curve_words.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
     )
-    config = alt.Config.from_dict(STYLE)
+    config = alt.Config(**STYLE)
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title, padding=12, config=config)
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Inside this context, altair does not compare charts with its schema, which takes most of the time of a page.
+
+    The tests draw pages with the comparison too.
+    """
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):
+        yield
 
 
 def wrapped_title(said: str) -> list[str]:
@@ -166,22 +179,24 @@ def _base(curve: Curve, rows: Sequence[Row]) -> alt.Chart:
 
 def _reference_layers(curve: Curve) -> list[alt.Chart]:
     """The full model with its interval, the score to reach, and chance, across the whole width."""
+    import altair as alt
+
     left, right = _x_domain(curve)
     lines = _reference_lines(curve)
     layers = []
     if curve.full.mean is not None and curve.full.ci is not None:
         low, high = _within(curve, curve.full.ci)
         band = _base(curve, [{"x": left, "x2": right, "y": low, "y2": high}])
-        layers.append(band.mark_rect(color=GREY, opacity=0.14, aria=False).encode(x2="x2:Q", y2="y2:Q"))
+        layers.append(band.mark_rect(color=GREY, opacity=0.14, aria=False).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")))
     for line in lines:
         base = _base(curve, [{"x": left, "x2": right, "y": line.at}])
         rule = base.mark_rule(color=GREY, strokeWidth=1.2, strokeDash=list(line.dash), aria=False)
-        layers.append(rule.encode(x2="x2:Q"))
+        layers.append(rule.encode(x2=alt.X2("x2:Q")))
     low, high = _y_domain(curve)
     heights = apart([line.at for line in lines], _LABEL_PITCH / HEIGHT * (high - low))
     labels = [{"x": right, "y": y, "label": line.label} for line, y in zip(lines, heights, strict=True)]
     words = _base(curve, labels).mark_text(color=GREY, fontSize=11, align="left", baseline="middle", dx=7)
-    return [*layers, words.encode(text="label:N")]
+    return [*layers, words.encode(text=alt.Text("label:N"))]
 
 
 def _reference_lines(curve: Curve) -> list[_Line]:
@@ -210,6 +225,8 @@ def apart(heights: Sequence[float], pitch: float) -> list[float]:
 
 def _curve_layers(curve: Curve) -> list[alt.Chart]:
     """The scores of the seeds, the means and their intervals."""
+    import altair as alt
+
     shown = _shown(curve)
     seeds = [{"x": point.n_frozen, "y": score} for point in shown if len(point.scores) > 1 for score in point.scores]
     means = [{"x": point.n_frozen, "y": point.mean} for point in shown]
@@ -218,7 +235,7 @@ def _curve_layers(curve: Curve) -> list[alt.Chart]:
     path = [{"x": point.n_frozen, "y": point.mean} for point in curve.points]  # None breaks the line
     layers = [_base(curve, path).mark_line(color=ACCENT, strokeWidth=1.5, opacity=0.55)] if len(means) > 1 else []
     if bars:
-        layers.append(_base(curve, bars).mark_rule(color=ACCENT, strokeWidth=2).encode(y2="y2:Q"))
+        layers.append(_base(curve, bars).mark_rule(color=ACCENT, strokeWidth=2).encode(y2=alt.Y2("y2:Q")))
     if seeds:
         layers.append(_base(curve, seeds).mark_circle(color=ACCENT, size=20, opacity=0.4, xOffset=-9))
     if means:
@@ -228,6 +245,8 @@ def _curve_layers(curve: Curve) -> list[alt.Chart]:
 
 def _operating_layers(curve: Curve) -> list[alt.Chart]:
     """A ring around the operating point, and what it keeps."""
+    import altair as alt
+
     asked = curve_words.headline(curve)
     point = None if asked is None else curve_words.point_at(curve, asked.n_frozen)
     if asked is None or asked.n_frozen is FULL or point is None or point.mean is None:
@@ -236,4 +255,4 @@ def _operating_layers(curve: Curve) -> list[alt.Chart]:
     base = _base(curve, [{"x": point.n_frozen, "y": point.mean, "label": label}])
     ring = base.mark_point(color=ACCENT, size=230, strokeWidth=2, filled=False, opacity=1)
     words = base.mark_text(color=INK, fontSize=12, fontWeight=600, align="left", dx=12, dy=-11)
-    return [ring, words.encode(text="label:N")]
+    return [ring, words.encode(text=alt.Text("label:N"))]

@@ -55,7 +55,7 @@ def heat_chart(grid: Grid, view: HeatView) -> Drawing | None:
     )
     layers = [
         layer("cell", "rect", is_said=True, fill=ACCENT, cornerRadius=3).encode(x=x, y=y, fillOpacity=shade),
-        layer("word", "text", color=INK, fontSize=12).encode(x=x, y=y, text="label:N"),
+        layer("word", "text", color=INK, fontSize=12).encode(x=x, y=y, text=alt.Text("label:N")),
     ]
     return styled(
         alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=_WIDTH, height=_ROW * len(names))

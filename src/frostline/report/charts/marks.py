@@ -115,13 +115,15 @@ def layer(kind: str, mark: str, *, is_said: bool = False, **style: Any) -> alt.C
 
     given: dict[str, Any] = {"type": mark, "aria": is_said, **style}
     chart = alt.Chart(mark=alt.MarkDef(**given)).transform_filter(f"datum.kind == '{kind}'")
-    return chart.encode(description="said:N") if is_said else chart
+    return chart.encode(description=alt.Description("said:N")) if is_said else chart
 
 
 def lines() -> list[alt.Chart]:
     """The full model with its interval, the bar and chance, across the panel."""
+    import altair as alt
+
     return [
-        layer("band", "rect", color=GREY, opacity=0.14).encode(y2="y2:Q"),
+        layer("band", "rect", color=GREY, opacity=0.14).encode(y2=alt.Y2("y2:Q")),
         layer("chance", "rule", color=GREY, strokeDash=[1, 3]),
         layer("bar", "rule", color=GREY, strokeDash=[5, 4]),
         layer("full", "rule", color=GREY, strokeWidth=1.4),
@@ -130,10 +132,12 @@ def lines() -> list[alt.Chart]:
 
 def marks(n_panels: int) -> list[alt.Chart]:
     """Means, their intervals, the runs, and a ring around the one that was chosen."""
+    import altair as alt
+
     size = 56 if n_panels == 1 else 36
     return [
         layer("path", "line", color=ACCENT, strokeWidth=1.5, opacity=0.55),
-        layer("interval", "rule", color=ACCENT, strokeWidth=2).encode(y2="y2:Q"),
+        layer("interval", "rule", color=ACCENT, strokeWidth=2).encode(y2=alt.Y2("y2:Q")),
         layer("seed", "circle", is_said=True, color=ACCENT, size=18, opacity=0.4, xOffset=-8),
         layer("mean", "circle", is_said=True, color=ACCENT, size=size, opacity=1),
         layer("ring", "point", color=ACCENT, size=4 * size, strokeWidth=2, filled=False, opacity=1),
@@ -159,7 +163,7 @@ def styled(chart: Drawing) -> Drawing:
     """The chart with our fonts and colours."""
     import altair as alt
 
-    chart.config, chart.padding = alt.Config.from_dict(STYLE), 4
+    chart.config, chart.padding = alt.Config(**STYLE), 4
     return chart
 
 

@@ -110,7 +110,7 @@ def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
     if not rows:
         return None
     x = alt.X("x:Q", scale=alt.Scale(type="log", nice=False, padding=14), axis=axis("seconds of one run", "~g"))
-    words = layer("name", "text", color=INK, fontSize=11, align="left", dx=8).encode(text="label:N")
+    words = layer("name", "text", color=INK, fontSize=11, align="left", dx=8).encode(text=alt.Text("label:N"))
     layers = [mark.encode(x=x, y=y_axis(_metrics(curves))) for mark in (*marks(len(curves)), words)]
     return faceted(rows, layers)
 
@@ -180,11 +180,15 @@ def probe_said(probe: ProbePoint) -> str:
 
 def _probe_marks() -> list[alt.Chart]:
     """The marks of the linear probes, in another colour and shape."""
+    import altair as alt
+
     return [
         layer("probe path", "line", color=SECOND, strokeWidth=1.5, opacity=0.55, strokeDash=[4, 3]),
-        layer("probe interval", "rule", color=SECOND, strokeWidth=2).encode(y2="y2:Q"),
+        layer("probe interval", "rule", color=SECOND, strokeWidth=2).encode(y2=alt.Y2("y2:Q")),
         layer("probe", "square", is_said=True, color=SECOND, size=44, opacity=1),
-        layer("probe name", "text", color=SECOND, fontSize=11, align="left", dx=10, dy=14).encode(text="label:N"),
+        layer("probe name", "text", color=SECOND, fontSize=11, align="left", dx=10, dy=14).encode(
+            text=alt.Text("label:N")
+        ),
     ]
 
 

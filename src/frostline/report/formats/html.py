@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from frostline.report import numbers
 from frostline.report.chapter import Chapter, arranged, by_class, runs_table, spread
+from frostline.report.charts.curve import unchecked
 from frostline.report.sections import Section
 from frostline.report.tables import without_names
 
@@ -22,6 +23,7 @@ MOST_ANSWERS = 4
 """Up to this many chapters each have their answer at the top; more are a table."""
 
 
+@unchecked()
 def page(chapters: Sequence[Chapter], *, is_live: bool = False) -> str:
     """The report as HTML; the browser reloads a live page while runs are missing."""
     everything = arranged(chapters)

@@ -19,13 +19,14 @@ _APART = 44
 _PNG_SCALE = 2.0
 
 
+@charts.unchecked()
 def svg(chapters: Sequence[Chapter]) -> str:
     """The pictures of all chapters as one SVG, one below the other. Results without one are shown by their answer."""
     import vl_convert
 
     groups = by_class(arranged(chapters))
     pictures = [picture for kind, group in groups.items() for picture in kind.pictures(group)]
-    return str(vl_convert.vegalite_to_svg(_joined(pictures or [_words(chapters[0])]).to_dict()))
+    return str(vl_convert.vegalite_to_svg(_joined(pictures or [_words(chapters[0])]).to_dict(validate=False)))
 
 
 def png(chapters: Sequence[Chapter]) -> bytes:
@@ -51,7 +52,7 @@ def _joined(pictures: Sequence[Drawing]) -> Drawing | alt.VConcatChart:
     for picture in pictures:
         picture.config, picture.padding = alt.Undefined, alt.Undefined
     joined = alt.vconcat(*pictures, spacing=_APART)
-    joined.config, joined.padding = alt.Config.from_dict(marks.STYLE | charts.STYLE), 12
+    joined.config, joined.padding = alt.Config(**marks.STYLE | charts.STYLE), 12
     return joined
 
 
