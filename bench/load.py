@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -154,7 +155,7 @@ def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float)
 
         asyncio.run(closed_loop(port, requests, 8, min(seconds, 5.0)))  # warm
         for n_clients in CLIENTS:
-            measure(f"{n_clients} clients", lambda n=n_clients: closed_loop(port, requests, n, seconds))
+            measure(f"{n_clients} clients", functools.partial(closed_loop, port, requests, n_clients, seconds))
         peak = max(row["answered_per_second"] for row in rows)
         rate = OVERLOAD * peak
         over = [measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds))]

@@ -29,6 +29,7 @@ class Clock:
 
 
 ToyJob = Job[str, int]
+ONE = np.ones(1, dtype=np.float32)
 Ended = list[Outputs | Exception]
 
 
@@ -173,10 +174,11 @@ def test_a_job_ends_once_with_all_outputs() -> None:
     job = make_job(1, 1, ended=ended, tasks=("a", "b"))
     for line in reversed(job.lines):
         assert ended == []
-        value = np.float32([line.place])
-        job.answer(line, {"a": value, "b": -value})
+        job.answer(line, {"a": line.place * ONE, "b": -line.place * ONE})
     (outputs,) = ended
-    assert outputs == {"a": [[0.0], [1.0]], "b": [[0.0], [-1.0]]}
+    assert isinstance(outputs, dict)
+    found = {name: [float(values[0]) for values in of_task] for name, of_task in outputs.items()}
+    assert found == {"a": [0.0, 1.0], "b": [0.0, -1.0]}
     job.fail(ValueError())
     assert len(ended) == 1
 
@@ -186,11 +188,11 @@ def test_a_failed_job_ends_once_and_a_dropped_one_never() -> None:
     job = make_job(1, 1, ended=ended)
     job.fail(ValueError("oh"))
     for line in job.lines:
-        job.answer(line, {"a": np.float32([1])})
+        job.answer(line, {"a": ONE})
     assert [str(one) for one in ended] == ["oh"]
     dropped = make_job(1, ended=ended)
     dropped.drop()
-    dropped.answer(dropped.lines[0], {"a": np.float32([1])})
+    dropped.answer(dropped.lines[0], {"a": ONE})
     assert len(ended) == 1
     assert dropped.is_over
 

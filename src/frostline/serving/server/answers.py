@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from frostline.serving.server.shapes import Asked
 from frostline.serving.server.tasks import Served, Snapshot
 
 Answer = dict[str, Any]
+_SERVER = secrets.token_hex(8)
+_number = itertools.count(1)
 BUNDLE_HEADER = "X-Frostline-Bundle"
 
 
@@ -162,7 +165,7 @@ def shares(task: Served) -> str:
 
 
 def _head(what: str) -> Answer:
-    return {"id": f"{what}-{uuid.uuid4().hex}", "object": "list", "created": int(time.time())}
+    return {"id": f"{what}-{_SERVER}-{next(_number)}", "object": "list", "created": int(time.time())}
 
 
 def _usage(n_tokens: int) -> Answer:

@@ -7,7 +7,7 @@ read its answer. h11 keeps the state of both sides, so one timer is enough: it r
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, cast, final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,6 +20,38 @@ _SURPLUS = (
 )
 _GRACE_SECONDS = 0.3
 """how long an idle connection may still send a request after the server was asked to end"""
+
+
+@final
+class _OneWrite:
+    """A transport that sends what is written in one step of the event loop with one system call.
+
+    uvicorn writes the head, the body and the end of an answer one after another. Each call gives the interpreter to the
+    threads that compute, and the event loop waits until it gets it back.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Sends the data at the end of this step."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Closes the connection when everything is sent."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():
+            self._transport.write(b"".join(parts))
 
 
 class TimedProtocol(H11Protocol):
@@ -37,10 +69,10 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the first wait for a request, or turns the client away."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _OneWrite(transport, self.loop)))
         if len(self.connections) > self.settings.max_connections:
-            transport.write(_SURPLUS)
-            transport.close()
+            self.transport.write(_SURPLUS)
+            self.transport.close()
             return
         self._watch()
 
