@@ -33,6 +33,7 @@ def main() -> None:
         setting = Setting(question["model"], question["n_layers"], question["n_frozen"])
         texts = [Text(text) for text in question["texts"]]
         folders = sorted((Path(question["folder"]) / "bundles").iterdir())
+        release_memory()
         base = _bytes()
         engine = Engine(load_trunk(setting.model))
         found = []
@@ -77,7 +78,7 @@ def _request(engine: Engine, texts: list[Text], number: int) -> None:
 
 
 def _bytes() -> int:
-    release_memory()
+    """What the process holds now, freed memory that it keeps for later included."""
     found = private_bytes()
     if found is None:
         raise SystemExit("the system does not report private memory")

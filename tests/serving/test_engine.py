@@ -8,14 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from transformers import AlbertConfig, AlbertForSequenceClassification
 
+from frostline.model.load import load_trained
+from frostline.model.stack import Stack
 from frostline.serving import engine as engine_module
+from frostline.serving.bundles.folders import bundle_folder
 from frostline.serving.engine import Engine
 from frostline.serving.rows import Text
 from frostline.serving.tail import Tail, load_tail
 from frostline.serving.trunk import load_trunk
-from frostline.testing.models import Family
+from frostline.testing.models import Family, make_tokenizer
 from tiny import TEETH
 
 from .tasks import ToyTask, make_task, make_texts, make_trunk, softmax
@@ -167,3 +172,25 @@ def test_rows_say_how_long_a_text_was(many: Served, tmp_path: Path) -> None:
     assert rows["short"][1] is rows["long"][1], "what nobody cuts is tokenised once"
     outputs = many.engine.outputs(rows, tails)
     assert_close(outputs["short"], many.engine.outputs({"short": rows["short"]}, {"short": short})["short"])
+
+
+def test_a_model_without_a_single_stack_shares_only_storage(tmp_path: Path) -> None:
+    """ALBERT's layers share their weights, so it cannot be cut at a depth."""
+    base, tuned = tmp_path / "albert", tmp_path / "tuned"
+    sizes = {"vocab_size": 20, "embedding_size": 4, "hidden_size": 8, "num_attention_heads": 2}
+    config = AlbertConfig(**sizes, intermediate_size=16, num_hidden_layers=3, initializer_range=0.5)
+    model = AlbertForSequenceClassification(config)
+    model.albert.save_pretrained(base)
+    with torch.no_grad():
+        model.albert.encoder.embedding_hidden_mapping_in.bias += 1
+    model.save_pretrained(tuned)
+    for folder in (base, tuned):
+        make_tokenizer("bert").save_pretrained(folder)
+    bundle = bundle_folder(tuned, str(base), tmp_path / "bundle").bundle
+    engine = Engine(load_trunk(str(base)))
+    engine.add(load_tail(engine.trunk, bundle), "task")
+    tail = engine.tails["task"]
+    assert (tail.depth, tail.shares_compute) == (None, False)
+    assert tail.n_bytes < engine.trunk.n_bytes
+    toy = ToyTask(bundle, Stack(load_trained(tuned)), base)
+    assert_close(engine.outputs(engine.encode(TEXTS, engine.tails), engine.tails)["task"], toy.expected(TEXTS))

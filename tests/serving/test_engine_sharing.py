@@ -16,10 +16,12 @@ from frostline.serving.rows import TokenRow
 from frostline.serving.tail import Tail, load_tail
 from frostline.serving.trunk import Trunk, load_trunk
 from frostline.testing.models import Family
+from tiny import TEETH
 
 from .tasks import make_task, make_texts, make_trunk
 
 TEXTS = make_texts(6)
+SMALL = ("lora:2", "bitfit")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("sharing")
     base = make_trunk(folder / "trunk")
     engine = Engine(load_trunk(str(base)))
-    for seed, strategy in enumerate(("freeze:1", "freeze:2", "features", "lora:2", "bitfit")):
+    for seed, strategy in enumerate(("freeze:1", "freeze:2", "freeze:3", "features:bilstm", "features", *SMALL)):
         bundle = make_task(folder / strategy, base, strategy, seed=seed).bundle
         engine.add(load_tail(engine.trunk, bundle), strategy)
     return engine
@@ -119,6 +121,23 @@ def test_each_layer_of_the_trunk_runs_once_per_row_and_only_as_high_as_needed(en
     seen.clear()
     engine.outputs({"bitfit": rows}, tails)
     assert not seen, "a task that shares no layer does not need the trunk"
+
+
+def test_the_top_layer_computes_only_what_heads_read(engine: Engine) -> None:
+    seen = _tokens_by_layer(engine.trunk)
+    rows = engine.encode(TEXTS, {"x": engine.tails["freeze:3"]})["x"]
+    n_tokens = sum(len(row.tokens) for row in rows)
+    heads = {name: engine.tails[name] for name in ("freeze:1", "freeze:3")}
+    narrow = engine.outputs({"freeze:1": rows[:2], "freeze:3": rows}, heads)["freeze:3"]
+    assert seen == {1: n_tokens, 2: n_tokens, 3: len(rows)}
+    seen.clear()
+    all_ = {**heads, "features:bilstm": engine.tails["features:bilstm"]}
+    wide = engine.outputs(dict.fromkeys(all_, rows), all_)["freeze:3"]
+    assert seen == {1: n_tokens, 2: n_tokens, 3: n_tokens}, "an LSTM reads all tokens"
+    assert np.abs(narrow - wide).max() < 1e-5
+    assert np.abs(wide - np.roll(wide, 1, axis=0)).max() > TEETH
+    some = engine.outputs({"freeze:3": rows, "again": rows[1::2]}, {**heads, "again": heads["freeze:3"]})
+    assert np.abs(some["again"] - wide[1::2]).max() < 1e-5
 
 
 def test_the_snapshot_of_tasks_never_changes(engine: Engine) -> None:

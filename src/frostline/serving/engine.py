@@ -148,11 +148,19 @@ class _Pass:
             if found:
                 batch, state = found[start]
                 given = rows.shaped(batch.state_of(rows.positions, state))
+            top_tokens = rows.ends[0] if self._is_read_at_first_tokens(asked) else None
             with rows.packed():
-                states = self._trunk.model.states(wanted, rows.inputs, start, given)
+                states = self._trunk.model.states(wanted, rows.inputs, start, given, top_tokens=top_tokens)
             found |= {depth: (rows, rows.flat(states[depth])) for depth in wanted}
             start = wanted[-1]
         return found
+
+    def _is_read_at_first_tokens(self, asked: Sequence[tuple[Tail, _Wanted]]) -> bool:
+        """Whether no task reads more than the first tokens of the trunk's last layer, so that it computes no others."""
+        top = self._trunk.n_layers
+        return self._trunk.model.can_read_one_token and all(
+            tail.reads_first_tokens for tail, _ in asked if top in tail.read_depths
+        )
 
     def outputs(self, tail: Tail, rows: RowBatch, states: _States) -> Tensor:
         """The raw outputs of a task for its rows."""

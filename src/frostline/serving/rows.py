@@ -182,14 +182,16 @@ class RowBatch:
         return self.padded(state) if self.packing is None else state[None]
 
     def flat(self, state: Tensor) -> Tensor:
-        """The form that a model gives → (all tokens, width)."""
-        return state[self.mask] if self.packing is None else state[0]
+        """The form that a model gives → (all tokens, width), or (rows, width) if it computed one token per row."""
+        return state[self.mask] if self.packing is None else state.flatten(0, 1)
 
     def state_of(self, positions: NDArray[np.int64], state: Tensor) -> Tensor:
-        """The part of a state (all tokens, width) that belongs to some of its rows, in the same order."""
+        """What belongs to some of its rows, in their order, of a state (all tokens, width) or (rows, width)."""
         if len(positions) == len(self.positions):
             return state
         places = np.flatnonzero(np.isin(self.positions, positions))
+        if len(state) == len(self.positions):
+            return state[torch.from_numpy(places)]
         offsets = np.concatenate([[0], np.cumsum(self._encoded.lengths[self.positions])])
         return state[torch.from_numpy(token_positions(offsets, places))]
 

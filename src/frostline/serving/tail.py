@@ -79,12 +79,20 @@ class Tail:
         return (self.depth,) if self.reader is None else self.reader.depths
 
     @property
+    def reads_first_tokens(self) -> bool:
+        """Whether it reads only the first token of each row in the state after the last layer."""
+        return self.model is not None and self.model.head_reads == "first"
+
+    @property
     def n_bytes(self) -> int:
         """Memory of what it adds to the trunk."""
         return bytes_of(self.tensors)
 
     def outputs(self, rows: RowBatch, states: Mapping[int, Tensor]) -> Tensor:
-        """The raw outputs (rows, outputs), given the trunk's states (all tokens, width) at each of `read_depths`."""
+        """The raw outputs (rows, outputs), given the trunk's states (all tokens, width) at each of `read_depths`.
+
+        If it `reads_first_tokens`, the state after the last layer may be that of the first tokens alone, (rows, width).
+        """
         if self.reader is not None:
             outputs: Tensor = self.reader([rows.padded(states[depth]) for depth in self.reader.depths], rows.mask)
             return outputs
@@ -256,13 +264,16 @@ def _check_answers(tail: Tail) -> None:
 
 
 def _logits(model: ConcurrentStack, rows: RowBatch, start: int, state: Tensor | None) -> Tensor:
-    """The logits, from the state after `start` layers (all tokens, width), or from the tokens."""
+    """The logits, from the state after `start` layers (all tokens, width), or from the tokens.
+
+    After the last layer, the state may be that of the one token per row that the head reads, (rows, width).
+    """
     top_layer, inputs = model.n_layers, rows.inputs
-    shaped = None if state is None else rows.shaped(state)
+    shaped = None if state is None or start == top_layer else rows.shaped(state)
     first, last = rows.ends
     with rows.packed():
         if rows.packing is not None and model.can_read_one_token and start < top_layer:
-            return model.logits_of_one_token(first, inputs, start, shaped)
+            return model.logits(inputs, start, shaped, top_tokens=first)
         if rows.packing is None and model.head_reads == "all":
             return model.logits(inputs, start, shaped)
         if state is None or start < top_layer:
@@ -272,4 +283,6 @@ def _logits(model: ConcurrentStack, rows: RowBatch, start: int, state: Tensor | 
         # The head gets one token per row. A head that looks for the pad token would take an end token that also serves
         # as the pad token for padding.
         read = first if model.head_reads == "first" else last
-        return model.logits({"input_ids": rows.tokens[read][:, None]}, top_layer, state[read][:, None])
+        if len(state) != len(rows.positions):  # of all tokens
+            state = state[read]
+        return model.logits({"input_ids": rows.tokens[read][:, None]}, top_layer, state[:, None])

@@ -129,37 +129,58 @@ class ConcurrentStack:
         config: PreTrainedConfig = self.stack.model.config
         return config
 
-    def logits(self, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None) -> Tensor:
-        """The logits (batch, classes); with `state`, computed from this state after `start` layers."""
-        with _walking(self._walk(start, state, ())):
+    def logits(
+        self,
+        inputs: Mapping[str, Tensor],
+        start: int = 0,
+        state: Tensor | None = None,
+        *,
+        top_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """The logits (batch, classes).
+
+        Args:
+            inputs: of the model; where `state` is given, as far as it reads them above `start`.
+            start: the number of layers that are skipped.
+            state: the state after them; None: the pass starts from the tokens.
+            top_tokens: (batch,) places of the tokens that the top layer computes, one per row of a packed batch; only
+                if `can_read_one_token` and the top layer is not skipped. None: all tokens.
+        """
+        with self._passing(self._walk(start, state, ()), top_tokens):
             return self.stack.logits(inputs)
 
-    def logits_of_one_token(
-        self, tokens: Tensor, inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None
-    ) -> Tensor:
-        """The logits of a packed batch whose top layer computes only these tokens, one per row.
-
-        Only if `can_read_one_token`, and only from below the top layer.
-        """
-        assert self.can_read_one_token
-        assert start < self.n_layers
-        with reading_one_token(tokens):
-            return self.logits(inputs, start, state)
-
     def states(
-        self, depths: Collection[int], inputs: Mapping[str, Tensor], start: int = 0, state: Tensor | None = None
+        self,
+        depths: Collection[int],
+        inputs: Mapping[str, Tensor],
+        start: int = 0,
+        state: Tensor | None = None,
+        *,
+        top_tokens: Tensor | None = None,
     ) -> dict[int, Tensor]:
         """The states after each of these depths, from one pass that ends at the highest.
 
-        With `state`, which is the state after `start` layers, nothing below is run; all depths must be higher then.
+        The other arguments are those of `logits`. With `state`, all depths must be above `start`. With `top_tokens`,
+        the state after the last layer is (batch, 1, width).
         """
         walk = self._walk(start, state, depths)
-        with _walking(walk):
+        with self._passing(walk, top_tokens):
             try:
                 self.stack.logits(inputs)
             except Reached:
                 return {depth: self._turned(seen) for depth, seen in walk.seen.items()}
         raise uncalled(self.stack.model, max(depths))
+
+    @contextlib.contextmanager
+    def _passing(self, walk: _Walk, top_tokens: Tensor | None) -> Iterator[None]:
+        """Inside this context, a pass of the calling thread takes this walk."""
+        assert top_tokens is None or (self.can_read_one_token and walk.start < self.n_layers)
+        token = _current.set(walk)
+        try:
+            with contextlib.nullcontext() if top_tokens is None else reading_one_token(top_tokens):
+                yield
+        finally:
+            _current.reset(token)
 
     def _turned(self, state: Tensor) -> Tensor:
         """Converts between the layers' own order of dimensions and (batch, tokens, width), either way."""
@@ -167,15 +188,6 @@ class ConcurrentStack:
 
     def _walk(self, start: int, state: Tensor | None, depths: Collection[int]) -> _Walk:
         return _Walk(start, None if state is None else self._turned(state), frozenset(depths))
-
-
-@contextlib.contextmanager
-def _walking(walk: _Walk) -> Iterator[None]:
-    token = _current.set(walk)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 def _check_constant(stack: Stack) -> None:
