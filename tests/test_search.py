@@ -27,7 +27,7 @@ RATES = ("--lrs", "1e-3,3e-3,1e-2", "--epochs", "3", "--batch-size", "8")
 def toy(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """The tiny model on more rows, so that it learns something."""
     folder = tmp_path_factory.mktemp("rows")
-    train, dev = make_task(folder / "reviews.csv", n_rows=320), make_task(folder / "dev.csv", n_rows=160, seed=1)
+    train, dev = make_task(folder / "reviews.csv", n_rows=176), make_task(folder / "dev.csv", n_rows=96, seed=1)
     return Toy(model=toy.model, train=train, dev=dev)
 
 
