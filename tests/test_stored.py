@@ -17,7 +17,7 @@ from frostline.errors import DataError, UsageError
 from frostline.records.requests import ResolvedRequest
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.html import page
-from frostline.report.progress.live import PAUSE, LivePage
+from frostline.report.progress.live import FIRST_AFTER, PAUSE, LivePage
 from frostline.storage.runs import Store
 from frostline.studies.curve import CurveStudy
 from frostline.studies.registry import chapters
@@ -227,6 +227,9 @@ def test_a_live_page_is_written_seldom_enough(copied: Store) -> None:
     store, clock, said = copied, FakeClock(), list[str]()
     live = LivePage(store.folder, lambda: chapter_so_far(store), said.append, clock)
     live.renew()
+    assert not live.path.is_file(), "the sweep may be over soon"
+    clock.now += FIRST_AFTER
+    live.renew()
     assert live.path.is_file()
     live.path.unlink()
     live.renew()
@@ -240,13 +243,14 @@ def test_a_live_page_is_written_seldom_enough(copied: Store) -> None:
 def test_a_page_that_cannot_be_written_ends_no_sweep(copied: Store) -> None:
     (copied.folder / "report.html").unlink()
     (copied.folder / "report.html").mkdir()
-    said: list[str] = []
+    said, clock = list[str](), FakeClock()
     live = LivePage(
         copied.folder,
         lambda: CurveStudy().stored_chapter(CurveStudy().stored(copied)[0], copied),
         said.append,
-        FakeClock(),
+        clock,
     )
+    clock.now += FIRST_AFTER
     live.renew()
     live.renew()
     assert len(said) == 1

@@ -14,6 +14,8 @@ from frostline.storage import atomic
 
 PAUSE = 40.0
 """Wait this many times as long as the last page took: the page costs at most a fortieth of one core."""
+FIRST_AFTER = 5.0
+"""Seconds of a sweep before its first page: one that is over sooner gets its page only once, at the end."""
 
 
 @dataclass
@@ -27,8 +29,11 @@ class LivePage:
     tell: Callable[[str], None]
     """called once if the page cannot be written; the sweep continues"""
     clock: Callable[[], float] = time.monotonic
-    _not_before: float = field(default=0.0, init=False)
+    _not_before: float = field(init=False)
     _is_given_up: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._not_before = self.clock() + FIRST_AFTER
 
     @property
     def path(self) -> Path:
