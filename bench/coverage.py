@@ -3,8 +3,9 @@
     python -m bench.coverage --seed 20261117 [--curves 2000] [--world NAME …] [--json FILE]
 
 The worlds are in `bench/worlds.py`: one factor at a time from a base world, and bad combinations. Every interval is
-judged on its own target. Intervals are of runs that did not fail, and null below three of them; null ones are counted
-apart. Verdicts come from the code that `curve` runs.
+judged on its own target. In worlds with failing runs, intervals are of runs that did not fail and not paired by seed,
+as those behind the verdicts; they are null below two such runs. Null ones are counted apart. Verdicts come from the
+code that `curve` runs.
 """
 
 from __future__ import annotations
@@ -121,11 +122,12 @@ def _judged(simulator: Simulator, n_seeds: int, rng: np.random.Generator) -> tup
 
 def _intervals(world: World, drawn: Drawn, sound: Mapping[Depth, stats.Scored], depth: Depth) -> Row:
     """Whether the intervals of difference, ratio, ratio above chance and over seeds alone hold, and two widths."""
-    both = min(len(sound[depth].scores), len(sound[FULL].scores))
-    own, full = (_chosen(sound[one], slice(both)) for one in (depth, FULL))
-    pair, alone = stats.paired_by_seed(own, full, world.n_rows), stats.difference_interval(own.scores, full.scores)
-    if pair is None or alone is None:
+    own, full = sound[depth], sound[FULL]
+    pair = (stats.not_paired if world.failing else stats.paired_by_seed)(own, full, world.n_rows)
+    if pair is None:
         return _NULL
+    both = min(len(own.scores), len(full.scores))
+    alone = stats.difference_interval(own.scores[:both], full.scores[:both]) or (np.nan, np.nan)
     target, of_full, chance = drawn.truth[depth], drawn.truth[FULL], world.chance
     difference = pair.difference_interval()
     return (
@@ -168,7 +170,7 @@ def _chosen(scored: stats.Scored, seeds: slice | np.ndarray[tuple[int], np.dtype
 
 def _holds(interval: tuple[float, float] | None, truth: float) -> float:
     """Whether the truth is inside; not a number where there is no interval."""
-    return np.nan if interval is None else float(interval[0] <= truth <= interval[1])
+    return np.nan if interval is None or np.isnan(interval[0]) else float(interval[0] <= truth <= interval[1])
 
 
 COLUMNS: dict[str, Callable[[Coverage], str]] = {

@@ -93,10 +93,10 @@ def test_nothing_is_sure_where_half_of_the_full_runs_failed() -> None:
     assert set(judge.verdicts(KEEP, 0.0).values()) == {"open"}
 
 
-def test_intervals_below_three_sound_runs_are_counted_as_null() -> None:
-    without, with_failures = (coverage.simulated(Cell(name, 3, 30, 2)) for name in ("base", "20% of full runs fail"))
+def test_intervals_below_two_sound_runs_are_counted_as_null() -> None:
+    without, with_failures = (coverage.simulated(Cell(name, 3, 60, 2)) for name in ("base", "20% of full runs fail"))
     assert without.null == 0
-    assert 0.2 < with_failures.null < 0.8  # 49% on average
+    assert 0.01 < with_failures.null < 0.3  # 10% on average: fewer than two of three runs are sound
 
 
 def test_a_killed_simulation_goes_on_with_the_cells_that_are_missing(tmp_path: Path) -> None:
