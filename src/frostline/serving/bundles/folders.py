@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, UsageError, some
-from frostline.kinds import Kind, Labels, imported, kind_named, kind_of_model
+from frostline.kinds import Kind, Labels, kind_named, kind_of_model
 from frostline.kinds.labels import LabelError
-from frostline.model.faults import one_line_errors
 from frostline.model.identity import tokenizer_hash
-from frostline.model.load import has_added, load_config, load_tokenizer, max_tokens, quiet
+from frostline.model.load import has_added, load_config, load_tokenizer, max_tokens
 from frostline.model.stack import Stack
 from frostline.model.weight_files import WeightFiles, is_constant, open_weights
 from frostline.records.specs import BundleDtype
@@ -26,6 +24,7 @@ from frostline.saving.folder import check_new_folder
 from frostline.saving.manifest import Manifest, check_files, read_manifest
 from frostline.saving.predict import check_head, load_saved
 from frostline.serving.bundles.making import Facts, Made, TaskModel, score_of, write_bundle
+from frostline.serving.bundles.merging import bare_model
 from frostline.tasks import Rows, read_columns
 from frostline.training.batches import encode
 
@@ -121,9 +120,7 @@ def _tokenizer(folder: Path, base: str) -> PreTrainedTokenizerBase:
 def _weights(folder: Path, config: PreTrainedConfig, kind: Kind) -> tuple[WeightFiles, PreTrainedModel]:
     """The weights that the model's class uses, and the model without weights; a DataError if some are missing."""
     weights = open_weights(str(folder))
-    with torch.device("meta"), quiet(), one_line_errors(str(folder)):
-        bare = imported(kind.head_class).from_config(config)
-    assert isinstance(bare, PreTrainedModel)
+    bare = bare_model(kind, config, folder)
     if has_added(folder):  # frostline wrote it, with exactly the tensors of the model
         return weights, bare
     names = {name: id(one) for name, one in bare.state_dict(keep_vars=True).items() if not is_constant(name, one.shape)}

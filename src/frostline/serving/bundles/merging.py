@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from frostline.errors import DataError, some
-from frostline.kinds import Head, kind_named
+from frostline.errors import DataError, one_line, some
+from frostline.kinds import Head, Kind, imported, kind_named
 from frostline.model.faults import one_line_errors
 from frostline.model.identity import tokenizer_hash
-from frostline.model.load import has_added, load_checkpoint, load_config, load_tokenizer
+from frostline.model.load import has_added, load_checkpoint, load_config, load_tokenizer, quiet
 from frostline.model.stack import Stack
 from frostline.model.weight_files import open_weights
 from frostline.saving.folder import check_new_folder
@@ -52,8 +52,7 @@ def assembled(bundle: Bundle, base: str) -> Stack:
     check_base(bundle, base)
     manifest, kind = bundle.manifest, kind_named(bundle.manifest.kind)
     config = load_config(str(bundle.folder))
-    with one_line_errors(str(bundle.folder), "bundle"):
-        config.to_json_string()  # what cannot be written again is refused here, not when half of a folder is written
+    bare_model(kind, config, bundle.folder)
     loaded = load_checkpoint(base, head_seed=0, head=Head(kind.head_class, {"config": config}))
     stack, strategy = Stack(loaded.model), parse(manifest.strategy)
     if strategy.plan(stack).added:
@@ -62,6 +61,19 @@ def assembled(bundle: Bundle, base: str) -> Stack:
     _fill(stack.model, bundle, absent=loaded.missing | loaded.mismatched)
     stack.eval()
     return stack
+
+
+def bare_model(kind: Kind, config: PreTrainedConfig, folder: Path) -> PreTrainedModel:
+    """The model that a configuration describes, without weights; a DataError that names the folder if there is none."""
+    with quiet(), one_line_errors(str(folder)):
+        config.to_json_string()  # one that cannot be written again would be noticed when half of a folder is written
+        try:
+            with torch.device("meta"):
+                model = imported(kind.head_class).from_config(config)
+        except AssertionError as error:  # torch's: a number out of range
+            raise DataError(f"no usable configuration: {one_line(error)}", path=folder) from error
+    assert isinstance(model, PreTrainedModel)
+    return model
 
 
 def check_base(bundle: Bundle, base: str) -> None:
