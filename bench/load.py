@@ -145,6 +145,7 @@ def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float)
     requests = [request_bytes({"input": text.first, "tasks": "all"}) for text in texts]
     rows: list[Found] = []
     with _server(links) as (port, pid):
+        memory = [_private_bytes(pid)]
 
         def measure(name: str, loop: Callable[[], Coroutine[Any, Any, list[Sample]]], reload: bool = False) -> Found:
             say(name)
@@ -153,7 +154,8 @@ def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float)
             rows.append({"name": name, "is_reloaded": reload, **_summary(samples, truth, seconds)})
             return rows[-1]
 
-        asyncio.run(closed_loop(port, requests, 8, min(seconds, 5.0)))  # warm
+        asyncio.run(closed_loop(port, requests, CLIENTS[-1], min(seconds, 5.0)))  # warm
+        memory.append(_private_bytes(pid))
         for n_clients in CLIENTS:
             measure(f"{n_clients} clients", functools.partial(closed_loop, port, requests, n_clients, seconds))
         peak = max(row["answered_per_second"] for row in rows)
@@ -161,11 +163,18 @@ def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float)
         over = [measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds))]
         measure("64 clients", lambda: closed_loop(port, requests, CLIENTS[-1], seconds), reload=True)
         over.append(measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds), reload=True))
+        memory.append(_private_bytes(pid))
     for row in over:
         row["kept"] = row["answered_per_second"] / peak
         row["is_reached"] &= row["kept"] >= KEPT
-    return {"seconds": seconds, "n_tasks": N_TASKS, "peak": peak, "rows": rows,
+    return {"seconds": seconds, "n_tasks": N_TASKS, "peak": peak, "rows": rows, "memory": memory,
             "is_reached": all(row["is_reached"] for row in rows)}  # fmt: skip
+
+
+def _private_bytes(pid: int) -> int:
+    """Memory of a process that it shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
 
 
 def _summary(samples: Sequence[Sample], truth: Truth, seconds: float) -> Found:
@@ -240,7 +249,8 @@ def shown(found: Found) -> str:
         "distance": lambda row: f"{row['largest_distance']:.1e}",
         "reached": lambda row: "yes" if row["is_reached"] else "NO",
     }
-    return table(found["rows"], columns)
+    loaded, warm, after = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in found["memory"])
+    return f"{table(found['rows'], columns)}\n\nserver's memory: {loaded} loaded, {warm} warm, {after} at the end"
 
 
 if __name__ == "__main__":

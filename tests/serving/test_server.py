@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -396,6 +398,44 @@ def test_a_port_in_use_is_refused(toys: Toys, client: Client) -> None:
     server = TaskServer(str(toys.trunk), toys.folders[:1], ServerSettings(port=client.place[1]))
     with pytest.raises(UsageError, match="cannot be used: Address already in use"):
         server.run(lambda _: None)
+
+
+def test_a_reload_frees_what_it_replaces_and_keeps_what_did_not_change(toys: Toys, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    make_task(folder, toys.trunk, "freeze:1", seed=1)
+    with serving(toys, bundles=[str(folder), toys.folders[1]]) as (client, server):
+        before = dict(server.parts.tasks.current)
+        old, kept = weakref.ref(before["a"].tail), before.pop("topic")
+        hashes = [before.pop("a").hash]
+        folder.rename(tmp_path / "aside")
+        make_task(folder, toys.trunk, "freeze:1", seed=2)
+        server.reload()
+        _until(lambda: server.parts.tasks.current["a"].hash != hashes[0])
+        found = client.post("/v1/classify", {"model": "a", "input": "so"}).json
+        assert found["bundle"] == server.parts.tasks.current["a"].hash
+        assert server.parts.tasks.current["topic"] is kept
+        _until(lambda: gc.collect() >= 0 and old() is None)
+
+
+def test_a_reload_refuses_other_tasks_and_files_without_tokens(
+    toys: Toys, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, tokens = tmp_path / "live", tmp_path / "tokens"
+    folder.symlink_to(toys.folders[0])
+    tokens.write_text(TOKEN)
+    with serving(toys, bundles=[str(folder)], token_file=tokens) as (client, server):
+        folder.unlink()
+        folder.symlink_to(toys.folders[1])
+        tokens.write_text("")
+        server.reload()
+        _until(lambda: "the tokens stay as they were" in caplog.text)
+        assert "the task sentiment stays as it was" in caplog.text
+        assert "is for the task 'topic' now" in caplog.text
+        assert client.post("/classify", {"input": "so"}, Authorization=f"Bearer {TOKEN}").json["model"] == "sentiment"
+        tokens.write_text("a-second-token-of-30-letters")
+        server.reload()
+        _until(lambda: client.get("/metrics", Authorization="Bearer a-second-token-of-30-letters").status == 200)
+        assert client.get("/metrics", Authorization=f"Bearer {TOKEN}").status == 401
 
 
 def test_no_text_is_logged(toys: Toys, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,25 +92,52 @@ def test_a_lone_row_does_not_wait(clock: Clock) -> None:
     queue = make_queue(clock)
     queue.put(make_job(5))
     with queue._changed:
-        assert queue._seconds_to_wait() == 0.0
+        assert queue._seconds_to_wait(clock.now) == 0.0
 
 
 def test_after_many_rows_a_thread_waits_for_more_but_not_for_long(clock: Clock) -> None:
     queue = make_queue(clock)
+    queue.fixed_tokens = 10.0
     queue.put(make_job(*[5] * 8))
     batch = queue.take()
     assert batch is not None
     queue.done(batch, 0.02)
     queue.put(make_job(5))
     with queue._changed:
-        seconds = queue._seconds_to_wait()
+        seconds = queue._seconds_to_wait(clock.now)
         assert seconds == pytest.approx(0.01), "eight rows were under way a moment ago: more will come"
         clock.now += 0.004
-        assert queue._seconds_to_wait() == pytest.approx(0.006)
+        assert queue._seconds_to_wait(clock.now - 0.004) == pytest.approx(0.006)
         clock.now += 0.007
-        assert (queue._seconds_to_wait() or 0.0) <= 0.0
+        assert (queue._seconds_to_wait(clock.now - 0.011) or 0.0) <= 0.0
+        assert queue._seconds_to_wait(clock.now) == pytest.approx(0.01), "a thread that was busy until now"
         clock.now += 5
-        assert queue._seconds_to_wait() == 0.0, "the eight rows are long gone"
+        assert queue._seconds_to_wait(clock.now) == 0.0, "the eight rows are long gone"
+
+
+def test_a_batch_that_is_large_enough_does_not_wait(clock: Clock) -> None:
+    queue = make_queue(clock)
+    queue.fixed_tokens = 10.0
+    queue.put(make_job(*[5] * 8))
+    batch = queue.take()
+    assert batch is not None
+    queue.done(batch, 0.02)
+    queue.put(make_job(10, 9))
+    with queue._changed:
+        assert queue._seconds_to_wait(clock.now) == pytest.approx(0.01)
+    queue.put(make_job(1))
+    with queue._changed:
+        assert queue._seconds_to_wait(clock.now) == 0.0, "twice the tokens of the fixed part"
+
+
+def test_parts_that_would_be_too_small_are_not_shared(clock: Clock) -> None:
+    queue = make_queue(clock, n_threads=2, batch_tokens=1000)
+    queue.fixed_tokens = 50.0
+    queue._n_idle = 1  # beside the one that takes
+    queue.put(make_job(*[10] * 8))
+    assert rows_of(queue, clock) == [10] * 8
+    queue.put(make_job(*[10] * 12))
+    assert rows_of(queue, clock) == [10] * 6
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(clock: Clock) -> None:

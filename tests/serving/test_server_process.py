@@ -218,3 +218,24 @@ def test_mistakes_are_one_line(toys: Toys, tmp_path: Path, capfd: pytest.Capture
     check_one_line(main(["serve", toys.folders[0], *many]), 2, ("port is 70000", "n_threads is 0", "-1"), capfd)
     shutil.copytree(toys.folders[0], tmp_path / "a=b")
     check_one_line(main(["serve", "=x", *trunk]), 2, ("DIR or NAME=DIR",), capfd)
+
+
+def test_the_container_file_is_the_documented_one_and_its_flags_exist(capfd: pytest.CaptureFixture[str]) -> None:
+    file = (DOCS.parent.parent / "examples" / "serve.Containerfile").read_text(encoding="utf-8")
+    assert f"```dockerfile\n{file}```" in DOCS.read_text(encoding="utf-8")
+    (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", file, re.MULTILINE)
+    words = json.loads(entry)
+    assert words[:2] == ["frostline", "serve"]
+    main(["serve", "--help"])
+    said = capfd.readouterr().out
+    for flag in [word for word in words if word.startswith("--")]:
+        assert flag in said
+
+
+def test_every_flag_of_the_page_exists(capfd: pytest.CaptureFixture[str]) -> None:
+    main(["serve", "--help"])
+    said = capfd.readouterr().out
+    page = DOCS.read_text(encoding="utf-8")
+    own = {"--deadline", "--max-body", "--max-queue", "--batch-tokens", "--batch-wait", "--token-file", "--host"}
+    assert own <= set(re.findall(r"--[a-z-]+", page))
+    assert own <= set(re.findall(r"--[a-z-]+", said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -93,6 +94,9 @@ def serve(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from frostline.serving.server.run import TaskServer
 
+    # What was imported stays. Looking through half a million objects would stop all threads for a moment, now and then.
+    gc.collect()
+    gc.freeze()
     _log_to_stderr(is_verbose=verbose)
     server = TaskServer(trunk, bundles, settings, token_file)
     number = server.run(lambda address: _announce(server, address, as_json=as_json))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import statistics
 import threading
 import time
 from collections import defaultdict
@@ -33,6 +34,7 @@ from frostline.serving.server.tasks import Served, Snapshot, n_layer_passes
 Value = TypeVar("Value")
 _FEW_CHARACTERS = 2000
 """texts of a request, all together, that the event loop tokenises itself: in about 0.3 ms"""
+_CALIBRATION_ROWS = 16
 _JOIN_SECONDS = 5.0
 """how long an ending server waits for the batches under way"""
 
@@ -83,6 +85,28 @@ class Service:
         rows = self._engine.encode([text], {task.name: task.tail})
         outputs: NDArray[np.float32] = self._engine.outputs(rows, {task.name: task.tail})[task.name][0]
         return outputs
+
+    def calibrate(self, task: Served) -> None:
+        """Measures how many tokens take as long as what a batch takes however small it is; see `jobs.py`."""
+        (row,) = self._engine.encode([Text("The ground froze early.")], {task.key: task.tail})[task.key]
+        # Of different lengths, because equal rows are computed once.
+        lengths = range(8, 8 + min(_CALIBRATION_ROWS, max(1, task.limits.max_length - 8)))
+        rows = [TokenRow((row.tokens * 24)[:length], _repeated(row.token_types, length), length) for length in lengths]
+        seconds = [self._seconds(rows[:1], task), self._seconds(rows, task)]
+        n_tokens = [len(rows[0].tokens), sum(lengths)]
+        per_token = (seconds[1] - seconds[0]) / max(1, n_tokens[1] - n_tokens[0])
+        fixed = seconds[0] - per_token * n_tokens[0]
+        self._queue.fixed_tokens = max(0.0, fixed / per_token) if per_token > 0 else float(self._settings.batch_tokens)
+
+    def _seconds(self, rows: Sequence[TokenRow], task: Served) -> float:
+        """The median time to compute these rows, once everything is warm."""
+        torch.set_num_threads(1)
+        found = []
+        for _ in range(4):
+            started = time.perf_counter()
+            self._engine.outputs({task.key: rows}, {task.key: task.tail})
+            found.append(time.perf_counter() - started)
+        return statistics.median(found[1:])
 
     async def outputs(self, asked: Asked, tasks: Snapshot, receive: Receive) -> tuple[Outputs, int]:
         """The outputs of all tasks for all texts, and how many tokens were read.
@@ -182,6 +206,10 @@ class Service:
                 tails[task.key] = task.tail
         outputs = {key: iter(values) for key, values in self._engine.outputs(rows, tails).items()}
         return [{name: next(outputs[task.key]) for name, task in line.tasks.items()} for line in lines]
+
+
+def _repeated(values: tuple[int, ...] | None, length: int) -> tuple[int, ...] | None:
+    return None if values is None else (values * 24)[:length]
 
 
 def _end(computing: asyncio.Future[Outputs], end: Outputs | Exception) -> None:

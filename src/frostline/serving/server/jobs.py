@@ -4,9 +4,13 @@ A job is one request. Its lines are rows of tokens, each with the tasks that rea
 from any number of jobs, up to a number of tokens. So a large request is spread over threads, and small ones share a
 batch, whatever their tasks.
 
-**When to wait.** A batch of thirty short rows takes far less than thirty times as long as one row. But a lone row
-gains nothing from waiting. A thread therefore waits only if there were more rows under way a moment ago than there are
-now: their clients will soon send the next. It never waits longer than `wait_seconds`.
+**When to wait.** A batch takes a fixed time, however small it is, and then some time per token. `fixed_tokens` says how
+many tokens take as long as the fixed part: a hundred in a small model, few in a large one. While a batch would have
+fewer than twice as many, a thread waits for more rows, but never longer than `wait_seconds`. It waits only if more rows
+were under way a moment ago than there are now: their clients will soon send the next. A lone row does not wait.
+
+**When to share.** Threads that are idle share what waits, unless their parts would be smaller than the fixed part: two
+small batches at once are then slower than one.
 
 **When to refuse.** In a queue that is longer than the deadline, every row would be computed just too late to be of use.
 So a request is refused while the work before it would take longer than half of the deadline, at the speed measured
@@ -125,6 +129,8 @@ class Queue(Generic[Row, Task]):
         self._n_computing, self._cost_computing = 0, 0.0
         self._done_cost, self._done_seconds = 0.0, 0.0
         self._peak, self._peak_at = 0.0, clock()
+        self.fixed_tokens = 0.0
+        """how many tokens take as long to compute as what a batch of any size takes"""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -149,9 +155,10 @@ class Queue(Generic[Row, Task]):
         """The next lines to compute, as soon as there are some; None when the queue is closed and empty."""
         with self._changed:
             self._n_idle += 1
+            idle_since = self._clock()
             try:
                 while True:
-                    seconds = self._seconds_to_wait()
+                    seconds = self._seconds_to_wait(idle_since)
                     if seconds is not None and seconds <= 0:
                         return self._pop()
                     if self._is_closed and not self._lines:
@@ -206,7 +213,7 @@ class Queue(Generic[Row, Task]):
             for line in dead:
                 self._count(line, -1)
 
-    def _seconds_to_wait(self) -> float | None:
+    def _seconds_to_wait(self, idle_since: float) -> float | None:
         """Until a batch should be made of what waits: 0 for now, None until something comes."""
         now = self._clock()
         while self._lines and (self._lines[0][0].is_over or self._lines[0][0].deadline <= now):
@@ -214,14 +221,15 @@ class Queue(Generic[Row, Task]):
         if not self._lines:
             return None
         self._note_peak(now)
-        is_enough = len(self._lines) >= int(self._peak) / self._settings.n_threads
-        if self._is_closed or is_enough or self._n_tokens >= self._settings.batch_tokens:
+        is_all = len(self._lines) >= int(self._peak) / self._settings.n_threads
+        if self._is_closed or is_all or self._n_tokens >= min(2 * self.fixed_tokens, self._settings.batch_tokens):
             return 0.0
-        return self._lines[0][2] + self._settings.wait_seconds - now
+        return max(self._lines[0][2], idle_since) + self._settings.wait_seconds - now
 
     def _pop(self) -> Batch[Row, Task]:
-        """The first lines, as many as fit: all threads that are idle share what waits."""
-        allowed = min(self._settings.batch_tokens, self._n_tokens / max(1, self._n_idle))
+        """The first lines, as many as fit: all threads that are idle share what waits, if that is enough."""
+        part = self._n_tokens / max(1, self._n_idle)
+        allowed = min(self._settings.batch_tokens, part if part >= self.fixed_tokens else self._n_tokens)
         now, n_tokens = self._clock(), 0
         batch: Batch[Row, Task] = []
         while self._lines:

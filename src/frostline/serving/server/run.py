@@ -7,6 +7,7 @@ requests are answered; a second one ends it at once.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -60,6 +61,7 @@ class TaskServer:
         loaded = load_trunk(trunk)
         self._service = Service(Engine(loaded), settings, metrics)
         tasks = Tasks(loaded, [Source.parse(given) for given in bundles], self._service.probe)
+        self._service.calibrate(next(iter(tasks.current.values())))
         self.parts = Parts(
             trunk=Path(trunk).name if Path(trunk).is_dir() else trunk,
             trunk_hash=loaded.chain[-1],
@@ -129,6 +131,7 @@ class TaskServer:
         for fault in faults:
             log.error("reload: %s", fault)
         self.parts.metrics.reloads.labels("refused" if faults else "done").inc()
+        gc.collect()  # modules refer to each other, so the old tasks would stay in memory for a while
         served = ", ".join(f"{name} {task.hash[:12]}" for name, task in self.parts.tasks.current.items())
         log.info("reloaded: %s", served)
 

@@ -20,7 +20,7 @@ class ServerSettings(Record):
     n_threads: int = 1
     """threads that compute, each with one core"""
     batch_tokens: int = 1024
-    """most tokens that are computed together, padding included where a model needs it"""
+    """most tokens that are computed together"""
     wait_seconds: float = 0.005
     """longest time that a text waits for others to be computed with"""
     deadline_seconds: float = 2.0
