@@ -170,10 +170,10 @@ class TestPredict:
             trunks.append(trunk := load_trunk(name))
             return trunk
 
-        def counted(self: ConcurrentStack, depths: Any, inputs: Any, *more: Any) -> Any:
+        def counted(self: ConcurrentStack, depths: Any, inputs: Any, *more: Any, **named: Any) -> Any:
             if any(self is trunk.model for trunk in trunks):
                 n_tokens.append(inputs["input_ids"].numel())
-            return states(self, depths, inputs, *more)
+            return states(self, depths, inputs, *more, **named)
 
         monkeypatch.setattr(predicting, "load_trunk", loaded)
         monkeypatch.setattr(ConcurrentStack, "states", counted)

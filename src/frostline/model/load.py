@@ -223,10 +223,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
     """Share of the tokens that are unknown to the tokenizer; special tokens around a text do not count."""
     unknown = tokenizer.unk_token_id
-    if unknown is None or unknown in (
-        tokenizer.pad_token_id,
-        tokenizer.eos_token_id,
-    ):  # GPT-2 has a token for every byte
+    # GPT-2 has a token for every byte.
+    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         return 0.0
     frame = [token for token in tokenizer.all_special_ids if token != unknown]
     n_of_text = int((~np.isin(tokens, frame)).sum())
