@@ -20,8 +20,10 @@ import pytest
 from frostline.errors import DataError, UsageError
 from frostline.serving.engine import Engine
 from frostline.serving.rows import Text
+from frostline.serving.server import tasks
 from frostline.serving.server.run import TaskServer
 from frostline.serving.server.settings import ServerSettings
+from frostline.serving.server.tasks import Served, Source, Tasks
 
 from .served import Client, Toys, make_toys, received, serving
 from .tasks import make_task, make_trunk
@@ -395,9 +397,24 @@ def test_bundles_that_do_not_fit_are_refused_by_name_at_start(toys: Toys, tmp_pa
 
 
 def test_a_port_in_use_is_refused(toys: Toys, client: Client) -> None:
-    server = TaskServer(str(toys.trunk), toys.folders[:1], ServerSettings(port=client.place[1]))
     with pytest.raises(UsageError, match="cannot be used: Address already in use"):
-        server.run(lambda _: None)
+        TaskServer("no such trunk", toys.folders[:1], ServerSettings(port=client.place[1]))
+
+
+def test_an_answer_has_a_limit_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_MOST_NUMBERS", 10)
+    assert client.post("/classify", {"model": "topic", "input": ["so"] * 2}).status == 200
+    refused = client.post("/classify", {"model": "topic", "input": ["so"] * 3})
+    assert refused.status == 422
+    assert "would hold 12 probabilities; 10 are allowed" in refused.message
+    assert client.post("/classify", {"model": "topic", "input": ["so"] * 3, "top_k": 3}).status == 200
+
+
+def test_a_server_whose_threads_ended_is_not_healthy(toys: Toys) -> None:
+    with serving(toys) as (client, server):
+        assert client.get("/health").status == 200
+        server.parts.service._queue.close()
+        _until(lambda: client.get("/health").status == 503)
 
 
 def test_a_reload_frees_what_it_replaces_and_keeps_what_did_not_change(toys: Toys, tmp_path: Path) -> None:
@@ -415,6 +432,43 @@ def test_a_reload_frees_what_it_replaces_and_keeps_what_did_not_change(toys: Toy
         assert found["bundle"] == server.parts.tasks.current["a"].hash
         assert server.parts.tasks.current["topic"] is kept
         _until(lambda: gc.collect() >= 0 and old() is None)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_request_sees_all_old_or_all_new_bundles(
+    toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    """A reload that replaced one task after the other would be seen."""
+    sets = [[make_task(tmp_path / turn / name, toys.trunk, "freeze:2", seed=seed) for name in ("a", "b")]
+            for turn, seed in (("old", 1), ("new", 2))]  # fmt: skip
+    if is_broken:
+        plain = Tasks._load
+
+        def publishing(self: Tasks, source: Source, before: Served | None) -> Served:
+            task = plain(self, source, before)
+            if before is not None:
+                self.current = {**self.current, task.name: task}
+                time.sleep(0.3)
+            return task
+
+        monkeypatch.setattr(Tasks, "_load", publishing)
+    live = tmp_path / "live"
+    live.symlink_to(tmp_path / "old")
+    seen = set()
+    with serving(toys, bundles=[str(live / "a"), str(live / "b")]) as (client, server):
+
+        def ask() -> tuple[str, ...]:
+            results = client.post("/v1/classify/combined", {"input": "so", "tasks": "all"}).json["results"]
+            seen.add(tuple(results[name]["bundle"] for name in ("a", "b")))
+            return max(seen, key=lambda pair: pair == hashes[1])
+
+        hashes = [tuple(task.bundle.hash for task in of_set) for of_set in sets]
+        ask()
+        live.unlink()
+        live.symlink_to(tmp_path / "new")
+        server.reload()
+        _until(lambda: ask() == hashes[1])
+    assert (seen == set(hashes)) is not is_broken
 
 
 def test_a_reload_refuses_other_tasks_and_files_without_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from browser import chromium, requests, set_width
+from report.test_page_in_browser import CONTRAST
 
 from .served import Client, Toys, make_toys, serving
 
@@ -88,6 +90,28 @@ def test_an_error_is_shown(driver: Any, client: Client) -> None:
     driver.execute_script("arguments[0].value = 'a\\u0000b'; arguments[0].dispatchEvent(new Event('input'))", field)
     WebDriverWait(driver, 10).until(lambda _: "NUL" in driver.find_element(By.ID, "status").text)
     assert driver.find_element(By.ID, "status").get_attribute("class") == "wrong"
+
+
+def test_a_token_opens_the_page(driver: Any, toys: Toys, tmp_path: Path) -> None:
+    token = "a-token-of-26-letters-or-so"
+    (tmp_path / "tokens").write_text(token)
+    with serving(toys, token_file=tmp_path / "tokens") as (client, _):
+        _typed(driver, Client(client.address.replace("//", f"//me:{token}@")), TEXT)
+        assert "class" in _card(driver, "topic").text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out(driver: Any, client: Client, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    set_width(driver, 1280)
+    _typed(driver, client, TEXT)
+    time.sleep(1)  # until nothing moves
+    found = driver.execute_script(CONTRAST)
+    driver.get(f"{client.address}/docs")
+    found += driver.execute_script(CONTRAST)
+    assert len(found) > 100
+    assert [entry for entry in found if entry[0] < 4.5] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

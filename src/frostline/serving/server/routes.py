@@ -19,12 +19,13 @@ from frostline.serving.server import answers
 from frostline.serving.server.answers import BUNDLE_HEADER, ClassifyAnswer, CombinedAnswer, Prediction
 from frostline.serving.server.compute import Service
 from frostline.serving.server.http.body import read_body
+from frostline.serving.server.jobs import Outputs
 from frostline.serving.server.metrics import CONTENT_TYPE, Metrics
 from frostline.serving.server.page.page import docs_page, try_page
 from frostline.serving.server.refusals import ClientGoneError, Refusal, invalid
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.shapes import Asked, Body, ClassifyBody, CombinedBody, PredictBody, parse
-from frostline.serving.server.tasks import Snapshot, Tasks, chosen, only_task
+from frostline.serving.server.tasks import Snapshot, Tasks, check_size, chosen, only_task
 
 _REFUSED = {
     400: "the body is not JSON",
@@ -89,7 +90,7 @@ def _add_classify(app: FastAPI, parts: Parts) -> None:
         snapshot = parts.tasks.current
         asked = await _asked(request, ClassifyBody, parts)
         tasks = chosen(snapshot, asked.tasks or (only_task(snapshot),), asked.texts)
-        outputs, n_tokens = await parts.service.outputs(asked, tasks, request.receive)
+        outputs, n_tokens = await _outputs(request, asked, tasks, parts)
         (task,) = tasks.values()
         return _answered(answers.classified(task, outputs, asked, n_tokens), tasks)
 
@@ -108,7 +109,7 @@ def _add_classify(app: FastAPI, parts: Parts) -> None:
         asked = await _asked(request, CombinedBody, parts)
         tasks, skipped = _for_all(snapshot, asked) if asked.tasks is None else (snapshot, {})
         tasks = chosen(tasks, asked.tasks, asked.texts)
-        outputs, n_tokens = await parts.service.outputs(asked, tasks, request.receive)
+        outputs, n_tokens = await _outputs(request, asked, tasks, parts)
         return _answered(
             answers.combined(tasks, outputs, asked, n_tokens, trunk=parts.trunk_hash, skipped=skipped), tasks
         )
@@ -125,7 +126,7 @@ def _add_predict(app: FastAPI, parts: Parts) -> None:
         snapshot = parts.tasks.current
         asked = await _asked(request, PredictBody, parts)
         tasks = chosen(snapshot, asked.tasks or (only_task(snapshot),), asked.texts)
-        outputs, _ = await parts.service.outputs(asked, tasks, request.receive)
+        outputs, _ = await _outputs(request, asked, tasks, parts)
         (task,) = tasks.values()
         return _answered(answers.predicted(task, outputs, asked), tasks)
 
@@ -169,6 +170,12 @@ def _add_pages(app: FastAPI, parts: Parts) -> None:
     async def docs() -> Response:
         page, headers = docs_page(app.openapi())
         return Response(page, media_type="text/html", headers=headers)
+
+
+async def _outputs(request: Request, asked: Asked, tasks: Snapshot, parts: Parts) -> tuple[Outputs, int]:
+    """The outputs of these tasks, and how many tokens were read."""
+    check_size(tasks, len(asked.texts), asked.top_k)
+    return await parts.service.outputs(asked, tasks, request.receive)
 
 
 async def _asked(request: Request, kind: type[Body], parts: Parts) -> Asked:

@@ -47,7 +47,7 @@ log = logging.getLogger("frostline.server")
 
 @final
 class TaskServer:
-    """Tasks over a trunk, ready to serve. Everything is loaded and checked before an address is bound."""
+    """Tasks over a trunk, ready to serve. Everything is loaded and checked before it listens."""
 
     def __init__(
         self, trunk: str, bundles: Sequence[str], settings: ServerSettings, token_file: Path | None = None
@@ -57,20 +57,13 @@ class TaskServer:
         self._settings = settings
         self._tokens = Tokens(token_file)
         check_address(settings.host, _addresses(settings), self._tokens)
-        metrics = Metrics()
-        loaded = load_trunk(trunk)
-        self._service = Service(Engine(loaded), settings, metrics)
-        tasks = Tasks(loaded, [Source.parse(given) for given in bundles], self._service.probe)
-        self._service.calibrate(next(iter(tasks.current.values())))
-        self.parts = Parts(
-            trunk=Path(trunk).name if Path(trunk).is_dir() else trunk,
-            trunk_hash=loaded.chain[-1],
-            n_layers=loaded.n_layers,
-            tasks=tasks,
-            service=self._service,
-            metrics=metrics,
-            settings=settings,
-        )
+        self._listening = _bound(settings)
+        try:
+            self.parts = _load(trunk, bundles, settings)
+        except BaseException:
+            self._listening.close()
+            raise
+        self._service = self.parts.service
         self._reloading = _Reloading(self._reload)
         self._server: _Server | None = None
 
@@ -97,10 +90,11 @@ class TaskServer:
         )
         # The gate logs what goes wrong. uvicorn would add a line for every malformed request.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        with contextlib.closing(_bound(self._settings)) as listening, _switching_often():
+        with contextlib.closing(self._listening) as listening, _switching_often():
             self._server = server = _Server(config, self._drain, self._reloading.ask)
             self._service.start()
             self._reloading.start()
+            listening.listen(_BACKLOG)
             announce(_url(listening))
             try:
                 server.run(sockets=[listening])
@@ -208,8 +202,26 @@ def _addresses(settings: ServerSettings) -> list[str]:
     return [str(address[0]).partition("%")[0] for *_, address in found]
 
 
+def _load(trunk: str, bundles: Sequence[str], settings: ServerSettings) -> Parts:
+    """Everything that the routes need."""
+    metrics = Metrics()
+    loaded = load_trunk(trunk)
+    service = Service(Engine(loaded), settings, metrics)
+    tasks = Tasks(loaded, [Source.parse(given) for given in bundles], service.probe)
+    service.calibrate(next(iter(tasks.current.values())))
+    return Parts(
+        trunk=Path(trunk).name if Path(trunk).is_dir() else trunk,
+        trunk_hash=loaded.chain[-1],
+        n_layers=loaded.n_layers,
+        tasks=tasks,
+        service=service,
+        metrics=metrics,
+        settings=settings,
+    )
+
+
 def _bound(settings: ServerSettings) -> socket.socket:
-    """A socket that listens at the first address of the host."""
+    """A socket with the first address of the host. It does not listen yet, but an address in use is noticed."""
     family, _, _, _, address = socket.getaddrinfo(
         settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -217,7 +229,6 @@ def _bound(settings: ServerSettings) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
         where = f"--host {settings.host} --port {settings.port}"

@@ -31,6 +31,8 @@ Probe = Callable[["Served", Text], NDArray[np.float32]]
 """the outputs (classes,) of a task for a text"""
 
 _PROBED = "The ground froze early this year."
+_MOST_NUMBERS = 500_000
+"""in an answer, which is then about 10 MB"""
 
 
 @final
@@ -105,6 +107,14 @@ def chosen(snapshot: Snapshot, names: Sequence[str] | None, texts: Sequence[Text
         if not all(task.can_read(text) for text in texts):
             raise invalid(f"the task {name} reads {_READ[task.reads]}")
     return found
+
+
+def check_size(tasks: Snapshot, n_texts: int, top_k: int | None) -> None:
+    """Raises a Refusal (422) if an answer would hold too many numbers: classes of all tasks for all texts."""
+    n_numbers = n_texts * sum(min(len(task.manifest.label_names), top_k or _MOST_NUMBERS) for task in tasks.values())
+    if n_numbers > _MOST_NUMBERS:
+        what = f"the answer would hold {n_numbers:,} probabilities; {_MOST_NUMBERS:,} are allowed"
+        raise invalid(f"{what}: send fewer texts, or ask for the best classes only by top_k")
 
 
 _READ = {"texts": "single texts, not pairs", "pairs": "pairs of texts, not single ones", "both": "any texts"}

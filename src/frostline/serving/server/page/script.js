@@ -144,7 +144,8 @@ async function ask() {
   const started = performance.now();
   try {
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch("/v1/classify/combined", { method: "POST", body, headers, signal: asking.signal });
+    // With the origin: an address with a password in it cannot be the base of a request.
+    const answer = await fetch(`${location.origin}/v1/classify/combined`, { method: "POST", body, headers, signal: asking.signal });
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.error.message);
     show(found, performance.now() - started);
