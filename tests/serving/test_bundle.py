@@ -264,6 +264,19 @@ class TestChain:
         reshaped = edited(base, tmp_path / "reshaped", name, lambda tensor: tensor[:, None])
         assert first_difference(chain, trunk_chain(open_weights(str(reshaped)))) == "layer 2"
 
+    def test_constants_of_the_library_do_not_count(self, base: Path, tmp_path: Path) -> None:
+        """Old checkpoints store positions, frequencies and causal masks, which the library ignores now."""
+        chain = trunk_chain(open_weights(str(base)))
+        constants = {
+            "embeddings.position_ids": torch.arange(4),
+            "encoder.layer.1.attention.rotary_emb.inv_freq": torch.ones(2),
+            "encoder.layer.1.attention.bias": torch.ones(1, 1, 4, 4, dtype=torch.bool),
+        }
+        for number, (name, tensor) in enumerate(constants.items()):
+            assert trunk_chain(open_weights(str(added(base, tmp_path / str(number), name, tensor)))) == chain
+        weight = added(base, tmp_path / "weight", "encoder.layer.1.attention.bias", torch.ones(4))
+        assert first_difference(chain, trunk_chain(open_weights(str(weight)))) == "layer 2"
+
     def test_the_first_names_of_bert_are_known(self, base: Path, tmp_path: Path) -> None:
         folder = Path(shutil.copytree(base, tmp_path / "old"))
         held = load_file(folder / "model.safetensors")
@@ -275,6 +288,14 @@ class TestChain:
         assert old.keys() != held.keys()
         save_file(old, folder / "model.safetensors", metadata={"format": "pt"})
         assert trunk_chain(open_weights(str(folder))) == trunk_chain(open_weights(str(base)))
+
+
+def added(base: Path, folder: Path, name: str, tensor: torch.Tensor) -> Path:
+    """A copy of a model with one tensor more."""
+    shutil.copytree(base, folder)
+    held = load_file(folder / "model.safetensors") | {name: tensor}
+    save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 def edited(

@@ -199,6 +199,8 @@ def test_the_score_of_half_precision_is_measured_on_given_rows(base: Path, tmp_p
         assert sum(right) / len(right) == wanted
     without = bundle_folder(model, str(base), tmp_path / "unmeasured", dtype="fp16").bundle.manifest
     assert (without.score, without.score_in_dtype) == (None, None)
+    assert "What that costs was not measured" in (tmp_path / "unmeasured" / "README.md").read_text()
+    assert "was not measured" not in (made.bundle.folder / "README.md").read_text()
     with pytest.raises(UsageError, match="has no column 'stars'"):
         bundle_folder(model, str(base), tmp_path / "x", dev=DevRows(file=rows, label="stars"))
     rows.write_text(rows.read_text().replace(",1", ",7"))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
@@ -123,7 +124,12 @@ def model_card(template: str, *, base: str, library: str, **values: object) -> s
         "tags": ["frostline"],
     }
     front_matter = yaml.safe_dump(fields, sort_keys=False, width=math.inf)  # no name goes over two lines
+    return f"---\n{front_matter}---\n" + _compiled(template).render(base=shown, **values)
+
+
+@functools.cache
+def _compiled(template: str) -> Template:
     # Markdown, not HTML: what jinja escapes would be shown as it is.
     environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
     environment.filters["shown"] = lambda name: escape(one_line(str(name)))
-    return f"---\n{front_matter}---\n" + environment.from_string(template).render(base=shown, **values)
+    return environment.from_string(template)

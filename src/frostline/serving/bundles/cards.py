@@ -13,6 +13,8 @@ What `{{ m.strategy }}` changed in {{ base | shown }}: {{ size }}. Everything el
 which must be the same model to the bit. {{ sharing }}
 {% if m.dtype != "fp32" %}
 Its numbers are stored in {{ m.dtype }}. Merged with its base it is not the model that was trained, but one close to it.
+{%- if m.score_in_dtype is none %} \
+What that costs was not measured; `frostline bundle … --dev FILE` measures it.{% endif %}
 {% endif %}\
 {% if m.metric and m.score is not none %}
 | number format | {{ m.metric }} on dev |
