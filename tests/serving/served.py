@@ -8,8 +8,9 @@ import http.client
 import json
 import socket
 import threading
+import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,14 @@ class Client:
         with self.socket() as made:
             made.sendall(content)
             return received(made)
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 15) -> None:
+    """Returns when something is so; fails if it takes too long."""
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def received(made: socket.socket) -> bytes:

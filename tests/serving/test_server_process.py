@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -17,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ import pytest
 from commands import Command, check_one_line, start
 from frostline.cli import main
 
-from .served import Client, Toys, make_toys
+from .served import Client, Toys, make_toys, wait_until
 from .tasks import make_task
 
 TEXT = "the film is good"
@@ -118,7 +118,7 @@ def test_a_second_signal_ends_it_at_once(toys: Toys, tmp_path: Path) -> None:
     with command(toys, tmp_path, "--read-timeout", "60") as (client, process), client.socket() as slow:
         slow.sendall(b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                      b"Content-Length: 10\r\n\r\n")  # fmt: skip
-        _until(lambda: b" 1.0" in client.get("/metrics").body)
+        wait_until(lambda: b" 1.0" in client.get("/metrics").body)
         os.kill(process.pid, signal.SIGTERM)
         time.sleep(0.6)
         assert process.poll() is None, "it waits for the request under way"
@@ -175,16 +175,16 @@ def test_reload_under_load_never_mixes_old_and_new(toys: Toys, tmp_path: Path) -
     with command(toys, tmp_path, bundles=[str(link) for link in links]) as (client, process):
         with ThreadPoolExecutor(4) as pool:
             asking = [pool.submit(ask, client) for _ in range(4)]
-            for turn in ("2", "1", "2"):
-                point_to(tmp_path / turn)
+            for turn in (2, 1, 2):
+                point_to(tmp_path / str(turn))
                 os.kill(process.pid, signal.SIGHUP)
-                _until(lambda turn=turn: _served(client) == hashes[int(turn) - 1])
+                wait_until(functools.partial(_serves, client, hashes[turn - 1]))
             damaged = tmp_path / "1" / "a" / "tail.safetensors"
             damaged.write_bytes(damaged.read_bytes()[:-4])
             point_to(tmp_path / "1")
             os.kill(process.pid, signal.SIGHUP)
             mixed = (hashes[1][0], hashes[0][1])  # a stays as it was, b is new: each is right, and named
-            _until(lambda: mixed in seen)
+            wait_until(lambda: mixed in seen)
             is_over.set()
             for one in asking:
                 one.result()
@@ -198,15 +198,8 @@ def test_reload_under_load_never_mixes_old_and_new(toys: Toys, tmp_path: Path) -
     assert np.abs(wanted[hashes[0][0]] - wanted[hashes[1][0]]).max() > 1e-2, "the variants can be told apart"
 
 
-def _served(client: Client) -> tuple[str, ...]:
-    return tuple(one["bundle"] for one in client.get("/v1/models").json["data"])
-
-
-def _until(condition: Any) -> None:
-    until = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+def _serves(client: Client, hashes: tuple[str, ...]) -> bool:
+    return tuple(one["bundle"] for one in client.get("/v1/models").json["data"]) == hashes
 
 
 def test_mistakes_are_one_line(toys: Toys, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
