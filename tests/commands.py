@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -23,7 +23,6 @@ import forked_commands
 from forked_commands import Command as Command
 from frostline.execution.events import Listener
 from frostline.execution.executor import Executor, Job, Outcome, cached_strategies
-from frostline.execution.fork_server import ForkedProcess, ForkServer
 from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import FolderIdentity, Store
@@ -107,40 +106,6 @@ def after_the_first_run(out: Path, change: Callable[[], None]) -> Iterator[None]
     finally:
         is_over.set()
         thread.join()
-
-
-class SharedForkServer:
-    """A `ForkServer` that outlives its executor: the next one with the same settings forks its workers from it."""
-
-    _kept: ClassVar[dict[str, ForkServer]] = {}
-
-    def __init__(self, max_cache_bytes: int, environment: Mapping[str, str]) -> None:
-        changing = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
-        settings = {name: value for name, value in environment.items() if name not in changing}
-        self._key = json.dumps([max_cache_bytes, settings], sort_keys=True)
-        if self._key not in self._kept:
-            if len(self._kept) > 2:
-                self._kept.pop(next(iter(self._kept))).end()
-            self._kept[self._key] = ForkServer(max_cache_bytes, environment)
-
-    def fork(self, jobs: int, answers: int, log: int) -> ForkedProcess:
-        """A new worker."""
-        return self._kept[self._key].fork(jobs, answers, log)
-
-    @property
-    def log(self) -> str:
-        """What the server printed."""
-        return self._kept[self._key].log
-
-    def end(self) -> None:
-        """Does nothing: the server is kept."""
-
-    @classmethod
-    def close_all(cls) -> None:
-        """Ends all that are kept."""
-        for server in cls._kept.values():
-            server.end()
-        cls._kept.clear()
 
 
 def runs_in(out: Path) -> dict[str, RunResult]:

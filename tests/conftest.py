@@ -25,7 +25,7 @@ os.environ["FROSTLINE_CACHE"] = tempfile.mkdtemp(prefix="frostline-cache-")
 atexit.register(shutil.rmtree, os.environ["FROSTLINE_CACHE"], ignore_errors=True)
 
 import forked_commands  # noqa: E402
-from commands import Finished, SharedForkServer, Toy, announced_rng, frostline  # noqa: E402
+from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
 
@@ -39,17 +39,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_servers() -> Iterator[None]:
-    """Importing torch takes seconds, so executors share the process that forks their workers."""
+    """Importing torch takes seconds, so the processes that fork workers are forked from one that has."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "ForkServer", SharedForkServer)
+        patch.setattr(local, "ForkServer", forked_commands.QuickForkServer)
         yield
-    SharedForkServer.close_all()
     forked_commands.close()
 
 
 @pytest.fixture(scope="module")
 def own_fork_servers() -> Iterator[None]:
-    """For tests of processes: each executor has its own fork server, as in real use."""
+    """For tests of processes: fork servers are started as in real use."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "ForkServer", ForkServer)
         yield

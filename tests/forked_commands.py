@@ -6,6 +6,7 @@ command's workers. `python -m frostline` itself is run by the tests of the packa
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -67,28 +68,76 @@ class _Child:
         return code
 
 
-def _command(folder: int, request: int, stdout: int, stderr: int, status: int) -> None:
-    """Becomes the command."""
-    from frostline.cli.main import entry
+class _Grandchild:
+    """What a server asks of its process, for one that the process that forks commands has forked."""
 
+    def __init__(self, process: ForkedProcess, pid: int) -> None:
+        self._process, self.pid = process, pid
+
+    def poll(self) -> int | None:
+        return self._process.code(timeout=0)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, 9)
+
+    def wait(self) -> int:
+        code = self._process.code()
+        self._process._ended.close()
+        return code or 0
+
+
+class QuickForkServer(ForkServer):  # type: ignore[misc]
+    """A fork server for executors in this process. It is forked from a process that has imported torch."""
+
+    def _begin(self, log: int) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            asked = {"max_cache_bytes": self._max_cache_bytes, "environment": self._environment}
+            process, pid = _forked(asked, theirs.fileno(), log)
+        self._process = _Grandchild(process, pid)  # type: ignore[assignment]
+
+
+def _serve(control: int, log: int, max_cache_bytes: int) -> None:
+    """Becomes a fork server."""
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    sys.argv = ["worker", str(max_cache_bytes), str(control)]
+    worker.main()
+
+
+def _become(folder: int, request: int, stdout: int, stderr: int, status: int) -> None:
+    """Becomes a command or a fork server."""
     # A suite that runs in the background, or under nohup, ignores some of them; its commands must not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     with os.fdopen(request) as stream:
         asked = json.load(stream)
-    if asked["own_group"]:
+    if asked.get("own_group"):
         os.setsid()
     os.write(status, os.getpid().to_bytes(4, "little"))
     os.fchdir(folder)
-    for file, standard in ((stdout, 1), (stderr, 2)):
-        os.dup2(file, standard)
-    for file in (folder, stdout, stderr, status):
+    for file in (folder, status):
         os.close(file)
     os.environ.clear()
     os.environ.update(asked["environment"])
     tempfile.tempdir = None
-    sys.argv = ["frostline", *asked["arguments"]]
+    if "max_cache_bytes" in asked:
+        _serve(stdout, stderr, asked["max_cache_bytes"])
+    else:
+        _command(stdout, stderr, asked["arguments"])
+
+
+def _command(stdout: int, stderr: int, arguments: list[str]) -> None:
+    """Becomes a command."""
+    from frostline.cli.main import entry
+
+    for file, standard in ((stdout, 1), (stderr, 2)):
+        os.dup2(file, standard)
+        os.close(file)
+    sys.argv = ["frostline", *arguments]
     vars(local)["ForkServer"] = _ForkedForkServer
     code = 1
     try:
@@ -163,26 +212,36 @@ def start(
     *arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str], server: CommandServer | None = None
 ) -> Command:
     """A command, under way; `server` forks it, or one that all share."""
+    stdout, their_stdout = os.pipe()
+    stderr, their_stderr = os.pipe()
+    asked = {"arguments": arguments, "own_group": own_group, "environment": dict(environment)}
+    try:
+        with contextlib.chdir(cwd):
+            process, pid = _forked(asked, their_stdout, their_stderr, server)
+    finally:
+        for file in (their_stdout, their_stderr):
+            os.close(file)
+    return Command(process, pid, stdout, stderr)
+
+
+def _forked(
+    asked: Mapping[str, object], stdout: int, stderr: int, server: CommandServer | None = None
+) -> tuple[ForkedProcess, int]:
+    """A process that was forked to do what is asked, and its id."""
     if server is None:
         if not _fork_server:
             _fork_server.append(CommandServer(0, os.environ))
         server = _fork_server[0]
     their_request, request = os.pipe()
-    stdout, their_stdout = os.pipe()
-    stderr, their_stderr = os.pipe()
-    with os.fdopen(request, "w") as stream:
-        json.dump({"arguments": arguments, "own_group": own_group, "environment": dict(environment)}, stream)
-    here = os.open(".", os.O_RDONLY)
-    os.chdir(cwd)
     try:
-        process = server.fork(their_request, their_stdout, their_stderr)
+        with os.fdopen(request, "w") as stream:
+            json.dump(asked, stream)
+        process = server.fork(their_request, stdout, stderr)
     finally:
-        os.fchdir(here)
-        for file in (here, their_request, their_stdout, their_stderr):
-            os.close(file)
+        os.close(their_request)
     pid = int.from_bytes(process._ended.read(4), "little")
     assert pid, server.log
-    return Command(process, pid, stdout, stderr)
+    return process, pid
 
 
 def close() -> None:
@@ -198,7 +257,7 @@ def main() -> None:
     import frostline.training.run  # noqa: F401
 
     gc.freeze()
-    fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _command)
+    fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _become)
 
 
 if __name__ == "__main__":
