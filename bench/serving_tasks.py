@@ -14,9 +14,11 @@ from frostline import tasks
 from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_tokenizer, load_trained, quiet
 from frostline.model.stack import Stack
+from frostline.serving.bundle import open_bundle
 from frostline.serving.bundles.folders import bundle_folder
 from frostline.serving.engine import Engine
 from frostline.serving.rows import Text
+from frostline.serving.share import compute_ratio
 from frostline.serving.tail import Tail, load_tail
 from frostline.serving.trunk import load_trunk
 from frostline.tasks import Rows
@@ -44,7 +46,7 @@ class Setting:
 
     def bound(self, n_tasks: int) -> float:
         """How many times fewer layers are computed if tasks share the frozen ones."""
-        return n_tasks * self.n_layers / (self.n_frozen + n_tasks * (self.n_layers - self.n_frozen))
+        return compute_ratio(n_tasks, self.n_layers, self.n_frozen)
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,6 @@ def _make_model(setting: Setting, seed: int, folder: Path) -> None:
 
 def load_engine(setting: Setting, made: Sequence[BenchTask]) -> Engine:
     """An engine with all tasks; each shares the frozen layers."""
-    from frostline.serving.bundle import open_bundle
-
     engine = Engine(load_trunk(setting.model))
     for task in made:
         tail = load_tail(engine.trunk, open_bundle(task.bundle))

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from transformers import AlbertConfig, AlbertForSequenceClassification
 
@@ -194,3 +196,17 @@ def test_a_model_without_a_single_stack_shares_only_storage(tmp_path: Path) -> N
     assert tail.n_bytes < engine.trunk.n_bytes
     toy = ToyTask(bundle, Stack(load_trained(tuned)), base)
     assert_close(engine.outputs(engine.encode(TEXTS, engine.tails), engine.tails)["task"], toy.expected(TEXTS))
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+@given(lengths=st.lists(st.integers(1, 3000), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_passes_take_every_row_once_and_few_tokens(is_packed: bool, lengths: list[int]) -> None:
+    array = np.array(lengths, dtype=np.int64)
+    passes = list(engine_module._passes(array, is_packed=is_packed))
+    assert sorted(np.concatenate([[], *passes]).tolist()) == list(range(len(lengths)))
+    for positions in passes:
+        together = array[positions]
+        n_tokens = together.sum() if is_packed else together.max() * len(together)
+        assert len(together) == 1 or n_tokens <= engine_module._TOKENS_AT_ONCE
+        assert list(together) == sorted(together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from frostline.model.packing import Packing, packed
 from frostline.serving.engine import Engine
+from frostline.serving.rows import Limits, Text, Texts, TokenRow
 from frostline.serving.tail import load_tail
 from frostline.serving.trunk import load_trunk
-from frostline.testing.models import Family
+from frostline.testing.models import WORDS, Family, make_tokenizer
 from frostline.training.batches import make_batch
 from tiny import Case
 
@@ -101,6 +103,40 @@ def test_twin_layers_replaced_in_place_are_seen_by_other_threads() -> None:
     except Exception:  # noqa: BLE001 - a call found a model that was torn, which shows the race as well
         return
     assert max(differences(found, work)) > 1e-2
+
+
+LONG = [Text(" ".join(WORDS * 4)), Text("so good"), Text(" ".join(WORDS * 2), "a film")]
+
+
+def _cut_by_threads(rows_of: Callable[[Limits], Sequence[TokenRow]]) -> list[bool]:
+    """Whether each of many calls at once gives the rows of the same call alone."""
+    limits = [Limits(4 + thread, None) for thread in range(N_THREADS)]
+    alone = [list(rows_of(limit)) for limit in limits]
+
+    def calls(thread: int) -> list[bool]:
+        return [list(rows_of(limits[thread])) == alone[thread] for _ in range(60)]
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        return [is_same for found in pool.map(calls, range(N_THREADS)) for is_same in found]
+
+
+def test_threads_with_different_limits_cut_their_own_texts() -> None:
+    texts = Texts(make_tokenizer())
+    assert all(_cut_by_threads(lambda limits: texts.rows(LONG, [limits])[limits]))
+
+
+def test_twin_a_tokenizer_alone_is_not_for_threads() -> None:
+    """Cutting changes a setting inside the tokenizer: other threads cut too, or find it borrowed."""
+    texts = Texts(make_tokenizer())
+    texts._lock = contextlib.nullcontext()  # type: ignore[assignment]
+
+    def rows_of(limits: Limits) -> Sequence[TokenRow]:
+        try:
+            return texts.rows(LONG, [limits])[limits]
+        except RuntimeError:  # "Already borrowed"
+            return ()
+
+    assert not all(_cut_by_threads(rows_of))
 
 
 def test_tasks_come_and_go_while_calls_run(tmp_path: Path) -> None:

@@ -225,11 +225,11 @@ def _check_trunk(bundle: Bundle, trunk: Trunk, highest: int) -> None:
 def _own_tensors(bundle: Bundle) -> dict[str, Tensor]:
     """The tensors of a bundle in memory of their own, widened to fp32."""
     stored = safetensors.torch.load(_content(bundle, TAIL))
-    tensors = {
-        # Copied: the file's content need not be aligned as torch aligns it.
-        name: tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor.clone()
-        for name, tensor in stored.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    while stored:  # one at a time: each is freed as soon as it is copied
+        name, tensor = stored.popitem()
+        # Copied even in fp32: the content of a file is not aligned as torch aligns its own memory.
+        tensors[name] = tensor.to(torch.float32 if tensor.is_floating_point() else tensor.dtype, copy=True)
     if wrong := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
         raise DataError(f"holds NaN or infinity, in {some(wrong)}", path=bundle.folder / TAIL)
     return tensors

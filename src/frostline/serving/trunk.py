@@ -19,6 +19,7 @@ from frostline.model.structure import Structure
 from frostline.model.weight_files import open_weights
 from frostline.serving.bundle import trunk_chain
 from frostline.serving.rows import Texts
+from frostline.training.memory import release_memory
 
 
 @final
@@ -62,9 +63,10 @@ def load_trunk(name: str) -> Trunk:
     check_finite(name, model)
     stack = Stack(model)
     structure = _structure(stack)
-    own_memory(model)
+    _own_memory(model)
     tensors = _below_the_head(stack, structure)
     chain = trunk_chain(open_weights(name))
+    release_memory()
     return Trunk(
         name=name,
         model=ConcurrentStack(stack, structure),
@@ -83,7 +85,7 @@ def bytes_of(tensors: Mapping[str, Tensor]) -> int:
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors.values()}.values())
 
 
-def own_memory(model: nn.Module) -> None:
+def _own_memory(model: nn.Module) -> None:
     """Copies all parameters out of mapped files, and makes them fixed.
 
     A mapped file that is overwritten or cut while a server runs would change its answers or end its process. Ordinary
