@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -38,6 +40,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 def _tensors(tail: Tail) -> list[tuple[str, torch.Tensor]]:
     """All parameters and buffers of a tail's model, those of layers included."""
     return [named for module in _modules(tail) for named in assembly.named_tensors(module)]
+
+
+def _own_weights(tail: Tail) -> list[torch.Tensor]:
+    """The parameters in a tail's modules that are not the trunk's."""
+    if tail.reader is not None:
+        return list(tail.reader.parameters())
+    own = {tensor.data_ptr() for tensor in tail.tensors.values()}
+    return [tensor for _, tensor in _tensors(tail) if tensor.data_ptr() in own]
 
 
 def _modules(tail: Tail) -> list[nn.Module]:
@@ -149,3 +159,22 @@ def test_the_snapshot_of_tasks_never_changes(engine: Engine) -> None:
     assert dict(engine.tails) == dict(before)
     with pytest.raises(TypeError):
         before["x"] = before["bitfit"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("strategy", ["freeze:2", "lora:2", "features"])
+def test_a_dropped_task_leaves_no_weights_behind(strategy: str, engine: Engine, tmp_path: Path) -> None:
+    """Its memory is free at once, not only when Python next looks for cycles."""
+    bundle = make_task(tmp_path / "task", Path(engine.trunk.name), strategy).bundle
+    gc.disable()
+    try:
+        engine.add(load_tail(engine.trunk, bundle), "short-lived")
+        tails = {"short-lived": engine.tails["short-lived"]}
+        engine.outputs(engine.encode(TEXTS, tails), tails)
+        held = [weakref.ref(tensor) for tensor in _own_weights(tails["short-lived"])]
+        assert len(held) > 1
+        assert all(tensor() is not None for tensor in held)
+        del tails
+        engine.drop("short-lived")
+        assert all(tensor() is None for tensor in held)
+    finally:
+        gc.enable()
