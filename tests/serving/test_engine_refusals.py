@@ -118,6 +118,31 @@ def test_a_trunk_that_is_configured_differently(base: Path, good: Bundle, tmp_pa
         load_tail(load_trunk(str(folder)), good)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "its configuration has the num_hidden_layers 1000000000; .*trunk has 3"),
+        ({"model_type": "bart"}, "its configuration has the model_type 'bart'; .*trunk has 'bert'"),
+        ({"model_type": "unheard-of"}, "unknown model_type 'unheard-of'"),
+        ({"hidden_size": 10}, r"has the shape \[.*\]; the model needs \["),
+        ({"num_attention_heads": 3}, "no usable bundle: .*multiple of the number of attention"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {}}, r"classifier.weight has the shape \[2, 8\]"),
+    ],
+)
+def test_configurations_that_do_not_fit(
+    changes: dict[str, Any], message: str, base: Path, trunk: Trunk, tmp_path: Path
+) -> None:
+    """Of a task that shares no layer: its configuration need not be the trunk's."""
+    bundle = make_task(tmp_path / "task", base, "full").bundle
+    config = json.loads((bundle.folder / "config.json").read_text())
+    (bundle.folder / "config.json").write_text(json.dumps(config | changes))
+    seal_bundle(bundle.folder, bundle.manifest)
+    with pytest.raises(DataError, match=message) as caught:
+        load_tail(trunk, open_bundle(bundle.folder))
+    assert str(bundle.folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_files_that_change_after_they_were_checked(good: Bundle, trunk: Trunk, tmp_path: Path) -> None:
     for name in ("tail.safetensors", "config.json"):
         folder = tmp_path / name

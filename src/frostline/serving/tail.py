@@ -114,9 +114,10 @@ def load_tail(trunk: Trunk, bundle: Bundle) -> Tail:
                 f"was made with another tokenizer than that of {trunk.name}, so the trunk would read other tokens; "
                 f"serve it over its own trunk ({bundle.manifest.trunk.name})"
             )
-        with quiet(), one_line_errors(str(bundle.folder), "bundle"), _building:
-            tail = _built(trunk, bundle)
-        _check_answers(tail)
+        with one_line_errors(str(bundle.folder), "bundle"):
+            with _building, quiet():
+                tail = _built(trunk, bundle)
+            _check_answers(tail)
     except DataError as error:
         if error.path is not None:
             raise
@@ -133,6 +134,10 @@ def _built(trunk: Trunk, bundle: Bundle) -> Tail:
     # Of depth 0 only the embeddings are shared, which every pass computes anyway.
     depth = (manifest.depth or None) if trunk.structure is not None else None
     _check_trunk(bundle, trunk, -1 if depth is None else depth)
+    for field in ("model_type", "num_hidden_layers"):  # before anything is built, however much it would be
+        own, expected = (getattr(one, field, None) for one in (config, trunk.model.config))
+        if own != expected:
+            raise DataError(f"its configuration has the {field} {own!r:.80}; {trunk.name} has {expected!r}")
     if depth is not None and (fields := other_layers(trunk.model.config, config)):
         raise DataError(f"its layers are configured differently from those of {trunk.name}: {some(fields)}")
     stack = Stack(empty_model(imported(kind_named(manifest.kind).head_class), config))
@@ -246,15 +251,18 @@ def _content(bundle: Bundle, name: str) -> bytes:
 
 
 def _check_answers(tail: Tail) -> None:
-    """Raises unless a task gives the same answer over the trunk's states as from the tokens up."""
-    if tail.model is None or tail.depth is None:
-        return
+    """Raises unless a task answers, and gives the same answer over the trunk's states as from the tokens up."""
     rows = [TokenRow(tokens, None, len(tokens)) for tokens in sorted(_PROBED, key=len)]
-    encoded = joined(rows, tail.trunk.texts.padding)
-    batch = RowBatch(encoded, np.arange(len(rows)), tail.model.first_position)
+    trunk = tail.trunk.model
+    batch = RowBatch(joined(rows, tail.trunk.texts.padding), np.arange(len(rows)), trunk.first_position)
     with torch.inference_mode(), batch.packed():
-        state = batch.flat(tail.trunk.model.states([tail.depth], batch.inputs)[tail.depth])
-        over_trunk, alone = tail.outputs(batch, {tail.depth: state}), _logits(tail.model, batch, 0, None)
+        states = trunk.states(tail.read_depths, batch.inputs) if tail.read_depths else {}
+        over_trunk = tail.outputs(batch, {depth: batch.flat(state) for depth, state in states.items()})
+        if over_trunk.shape != (len(rows), tail.n_outputs):
+            raise DataError(f"gives answers of the shape {list(over_trunk.shape)}; make the bundle again")
+        if tail.model is None or tail.depth is None:
+            return
+        alone = _logits(tail.model, batch, 0, None)
     if not torch.allclose(over_trunk, alone, rtol=1e-4, atol=1e-5):
         away = float((over_trunk - alone).abs().max())
         raise DataError(
@@ -269,7 +277,7 @@ def _logits(model: ConcurrentStack, rows: RowBatch, start: int, state: Tensor | 
     After the last layer, the state may be that of the one token per row that the head reads, (rows, width).
     """
     top_layer, inputs = model.n_layers, rows.inputs
-    shaped = None if state is None or start == top_layer else rows.shaped(state)
+    shaped = None if state is None else rows.shaped(state)
     first, last = rows.ends
     with rows.packed():
         if rows.packing is not None and model.can_read_one_token and start < top_layer:
