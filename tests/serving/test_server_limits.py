@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -10,9 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from frostline.serving.engine import Engine
 from frostline.serving.server import tasks
+from frostline.serving.server.http.gate import Gate
+from frostline.serving.server.http.lag import LoopLag
+from frostline.serving.server.http.tokens import Tokens
+from frostline.serving.server.metrics import Metrics
+from frostline.serving.server.settings import ServerSettings
 
 from .served import Client, Toys, make_toys, received, serving, wait_until
 
@@ -189,6 +197,47 @@ def test_there_are_no_more_connections_than_allowed(toys: Toys) -> None:
         with client.socket() as one, client.socket() as two, client.socket() as three:
             one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200 OK" in one.recv(1000)
-            assert client.raw(b"").startswith(b"HTTP/1.1 503")
+            refused = client.get("/health")
+            assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+            assert "too many connections" in refused.message
             assert two.fileno() != three.fileno()
         wait_until(lambda: client.get("/health").status == 200)
+
+
+def test_a_late_event_loop_is_noticed_and_forgotten() -> None:
+    async def seconds() -> list[float]:
+        lag, found = LoopLag(), []
+        lag.start()
+        for is_blocked in (False, True, False):
+            if is_blocked:
+                time.sleep(0.3)
+            await asyncio.sleep(0.05 if is_blocked else 0.5)
+            found.append(lag.seconds)
+        return found
+
+    before, late, after = asyncio.run(seconds())
+    assert late > 0.15
+    assert before < 0.1
+    assert after < 0.1
+
+
+@pytest.mark.parametrize(
+    ("method", "seconds", "status"), [("POST", 0.0, 200), ("POST", 0.19, 200), ("POST", 0.21, 429), ("GET", 0.21, 200)]
+)
+def test_a_late_event_loop_refuses_work_at_once(method: str, seconds: float, status: int) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response()(scope, receive, send)
+
+    gate = Gate(app, frozenset({"/classify"}), Tokens(None), Metrics(), ServerSettings(deadline_seconds=1.0))
+    gate.lag.seconds = seconds
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "path": "/classify", "method": method, "headers": [(b"host", b"localhost")]}
+    asyncio.run(gate(scope, receive, send))
+    assert sent[0]["status"] == status

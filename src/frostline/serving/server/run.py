@@ -35,8 +35,8 @@ from frostline.serving.server.tasks import Source, Tasks
 from frostline.serving.trunk import load_trunk
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
-_FILES_FOR_OTHERS = 100
-"""open files that connections leave for bundles, libraries and logs"""
+_FILES_FOR_OTHERS = 400
+"""open files that connections leave for bundles, libraries, logs, and connections that are refused"""
 _BACKLOG = 2048
 """connections that the system keeps until the server accepts them"""
 _SWITCH_SECONDS = 0.001
@@ -74,7 +74,7 @@ class TaskServer:
             announce: called with the address, once requests are accepted.
         """
         app = make_app(self.parts)
-        gate = Gate(app, route_names(app), self._tokens, self.parts.metrics)
+        gate = Gate(app, route_names(app), self._tokens, self.parts.metrics, self._settings)
         config = uvicorn.Config(
             gate,
             http=protocol_for(_with_room(self._settings)),
@@ -91,7 +91,7 @@ class TaskServer:
         # The gate logs what goes wrong. uvicorn would add a line for every malformed request.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         with contextlib.closing(self._listening) as listening, _switching_often():
-            self._server = server = _Server(config, self._drain, self._reloading.ask)
+            self._server = server = _Server(config, gate.lag.start, self._drain, self._reloading.ask)
             self._service.start()
             self._reloading.start()
             listening.listen(_BACKLOG)
@@ -134,10 +134,21 @@ class TaskServer:
 class _Server(uvicorn.Server):
     """uvicorn's server with our signals."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], reload: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        begin: Callable[[], None],
+        drain: Callable[[], None],
+        reload: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._drain, self._reload = drain, reload
+        self._begin, self._drain, self._reload = begin, drain, reload
         self.last_signal = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve."""
+        await super().startup(sockets)
+        self._begin()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ class ServerSettings(Record):
     read_seconds: float = 10.0
     """a client that takes longer to send a request is disconnected; so is one that is idle for so long"""
     max_connections: int = 1000
-    """connections at a time; further ones end with 503"""
+    """connections at a time; further ones end with 429"""
 
     def check(self) -> None:
         """Raises a UsageError that names every setting with a value that cannot be used."""

@@ -15,13 +15,17 @@ from typing import final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from frostline.serving.server.http.lag import LoopLag
 from frostline.serving.server.http.tokens import Tokens, is_loopback_name
 from frostline.serving.server.metrics import Metrics
-from frostline.serving.server.refusals import Refusal
+from frostline.serving.server.refusals import Refusal, overloaded
+from frostline.serving.server.settings import ServerSettings
 
 OPEN_ROUTES = frozenset({"/health", "/ready"})
 """what orchestrators ask without a token"""
 _PAGES = frozenset({"/", "/docs"})
+_LATEST = 0.2
+"""share of the deadline by which the event loop may be late; then requests are refused as cheaply as possible"""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -36,8 +40,13 @@ log = logging.getLogger("frostline.server")
 class Gate:
     """An ASGI app around another."""
 
-    def __init__(self, app: ASGIApp, routes: frozenset[str], tokens: Tokens, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, routes: frozenset[str], tokens: Tokens, metrics: Metrics, settings: ServerSettings
+    ) -> None:
         self._app, self._routes, self._tokens, self._metrics = app, routes, tokens, metrics
+        self._latest = _LATEST * settings.deadline_seconds
+        self.lag = LoopLag()
+        metrics.watch("loop_lag_seconds", "How late the event loop is.", lambda: self.lag.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -48,6 +57,8 @@ class Gate:
         answer = _Sending(send)
         try:
             self._check(route, _headers(scope))
+            if self.lag.seconds > self._latest and scope["method"] == "POST":
+                raise overloaded(self.lag.seconds)
             await self._app(scope, receive, answer.send)
         except Refusal as refusal:
             await refusal.answer(route)(scope, receive, answer.send)

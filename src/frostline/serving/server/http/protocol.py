@@ -12,12 +12,11 @@ from typing import Any, ClassVar, cast, final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from frostline.serving.server.refusals import Refusal
 from frostline.serving.server.settings import ServerSettings
 
-_SURPLUS = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
-    b"Content-Type: text/plain\r\nContent-Length: 20\r\n\r\ntoo many connections"
-)
+_MOST_REFUSED = 250
+"""connections above the limit that are answered with 429; even more are closed at once"""
 _GRACE_SECONDS = 0.3
 """how long an idle connection may still send a request after the server was asked to end"""
 
@@ -70,10 +69,11 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the first wait for a request, or turns the client away."""
         super().connection_made(cast("asyncio.Transport", _OneWrite(transport, self.loop)))
-        if len(self.connections) > self.settings.max_connections:
-            self.transport.write(_SURPLUS)
-            self.transport.close()
-            return
+        n_connections, most = len(self.connections), self.settings.max_connections
+        if n_connections > most + _MOST_REFUSED:
+            self.transport.abort()
+        elif n_connections > most:
+            self.app = _refuse
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,6 +140,12 @@ class TimedProtocol(H11Protocol):
             # A slow body is answered with 408 first; this ends connections where that did not help.
             extra = 1.0 if state is h11.SEND_BODY else 0.0
             self._timer = self.loop.call_later(self.settings.read_seconds + extra, self.transport.abort)
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    """The app of a connection too many. It answers: a connection that is just closed may look like a broken network."""
+    refusal = Refusal(429, "overloaded", "there are too many connections", {"Retry-After": "1", "Connection": "close"})
+    await refusal.answer(scope["path"])(scope, receive, send)
 
 
 def protocol_for(settings: ServerSettings) -> type[TimedProtocol]:
