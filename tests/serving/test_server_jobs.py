@@ -140,6 +140,15 @@ def test_parts_that_would_be_too_small_are_not_shared(clock: Clock) -> None:
     assert rows_of(queue, clock) == [10] * 6
 
 
+def test_a_batch_takes_at_most_a_tenth_of_the_deadline(clock: Clock) -> None:
+    queue = make_queue(clock, deadline_seconds=2.0)
+    queue.calibrate(0.0, cost=100.0, seconds=1.0)  # 100 tokens a second, so 20 in a batch
+    queue.put(make_job(*[8] * 7))
+    assert rows_of(queue, clock) == [8, 8]
+    queue.calibrate(0.0, cost=1e6, seconds=1.0)
+    assert rows_of(queue, clock) == [8] * 5
+
+
 def test_a_full_queue_refuses_and_says_when_to_come_back(clock: Clock) -> None:
     queue = make_queue(clock, max_queued=10)
     queue.put(make_job(*[1] * 9))

@@ -9,8 +9,9 @@ many tokens take as long as the fixed part: a hundred in a small model, few in a
 fewer than twice as many, a thread waits for more rows, but never longer than `wait_seconds`. It waits only if more rows
 were under way a moment ago than there are now: their clients will soon send the next. A lone row does not wait.
 
-**When to share.** Threads that are idle share what waits, unless their parts would be smaller than the fixed part: two
-small batches at once are then slower than one.
+**How much at once.** At most `batch_tokens`, and at most what takes a tenth of the deadline, because a row is answered
+when its batch is done. Threads that are idle share what waits, unless their parts would be smaller than the fixed part:
+two small batches at once are then slower than one.
 
 **When to refuse.** In a queue that is longer than the deadline, every row would be computed just too late to be of use.
 So a request is refused while the work before it would take longer than half of the deadline, at the speed measured
@@ -21,6 +22,7 @@ Knows no engine and no HTTP. Rows and tasks are whatever the caller puts in.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -41,6 +43,8 @@ Outputs = dict[str, list[NDArray[np.float32]]]
 
 _LONGEST_WAIT = 0.5
 """share of the deadline that the work before a new request may take"""
+_LONGEST_BATCH = 0.1
+"""share of the deadline that a batch may take"""
 _KEPT = 0.9
 """weight of earlier batches in the measured speed"""
 _HALF_LIFE = 0.1
@@ -174,8 +178,13 @@ class Queue(Generic[Row, Task]):
             self._note_peak(self._clock())
             self._n_computing -= len(batch)
             self._cost_computing -= cost
-            self._done_cost = _KEPT * self._done_cost + cost
-            self._done_seconds = _KEPT * self._done_seconds + seconds
+            self._note_speed(cost, seconds)
+
+    def calibrate(self, fixed_tokens: float, cost: float, seconds: float) -> None:
+        """Takes first measurements: tokens that take as long as the fixed part, and the time that some work took."""
+        with self._changed:
+            self.fixed_tokens = fixed_tokens
+            self._note_speed(cost, seconds)
 
     def close(self, *, at_once: bool = False) -> None:
         """Lets threads end when nothing waits any more; `at_once` drops what waits."""
@@ -188,11 +197,17 @@ class Queue(Generic[Row, Task]):
 
     def seconds_ahead(self) -> float:
         """How long the work that is there will take, at the speed measured last."""
-        if not self._done_seconds:
-            return 0.0
-        speed = self._settings.n_threads * self._done_cost / self._done_seconds
         # What is being computed is half done, on average.
-        return (self._cost + self._cost_computing / 2) / speed
+        return (self._cost + self._cost_computing / 2) / (self._settings.n_threads * self._speed)
+
+    @property
+    def _speed(self) -> float:
+        """Cost that one thread computes in a second."""
+        return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else math.inf
+
+    def _note_speed(self, cost: float, seconds: float) -> None:
+        self._done_cost = _KEPT * self._done_cost + cost
+        self._done_seconds = _KEPT * self._done_seconds + seconds
 
     def _check(self, n_lines: int) -> None:
         if not self._lines:  # a request that is alone is never refused, however large it is
@@ -230,18 +245,19 @@ class Queue(Generic[Row, Task]):
         """The first lines, as many as fit: all threads that are idle share what waits, if that is enough."""
         part = self._n_tokens / max(1, self._n_idle)
         allowed = min(self._settings.batch_tokens, part if part >= self.fixed_tokens else self._n_tokens)
-        now, n_tokens = self._clock(), 0
+        most_cost = self._speed * _LONGEST_BATCH * self._settings.deadline_seconds
+        now, n_tokens, cost = self._clock(), 0, 0.0
         batch: Batch[Row, Task] = []
         while self._lines:
             job, line, _ = self._lines[0]
             is_dead = job.is_over or job.deadline <= now
-            if batch and not is_dead and n_tokens + line.n_tokens > allowed:
+            if batch and not is_dead and (n_tokens + line.n_tokens > allowed or cost + line.cost > most_cost):
                 break
             self._lines.popleft()
             self._count(line, -1)
             if not is_dead:
                 batch.append((job, line))
-                n_tokens += line.n_tokens
+                n_tokens, cost = n_tokens + line.n_tokens, cost + line.cost
                 self._n_computing += 1
                 self._cost_computing += line.cost
         if self._lines:

@@ -7,7 +7,6 @@ requests are answered; a second one ends it at once.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -33,6 +32,7 @@ from frostline.serving.server.routes import Parts, make_app, route_names
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.tasks import Source, Tasks
 from frostline.serving.trunk import load_trunk
+from frostline.training.memory import release_memory
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _FILES_FOR_OTHERS = 400
@@ -125,7 +125,9 @@ class TaskServer:
         for fault in faults:
             log.error("reload: %s", fault)
         self.parts.metrics.reloads.labels("refused" if faults else "done").inc()
-        gc.collect()  # modules refer to each other, so the old tasks would stay in memory for a while
+        # Modules refer to each other, so the old tasks would stay for a while. And without this, five reloads of 60 MB
+        # left 250 MB with the allocator.
+        release_memory()
         served = ", ".join(f"{name} {task.hash[:12]}" for name, task in self.parts.tasks.current.items())
         log.info("reloaded: %s", served)
 
@@ -220,6 +222,7 @@ def _load(trunk: str, bundles: Sequence[str], settings: ServerSettings) -> Parts
     service = Service(Engine(loaded), settings, metrics)
     tasks = Tasks(loaded, [Source.parse(given) for given in bundles], service.probe)
     service.calibrate(next(iter(tasks.current.values())))
+    release_memory()
     return Parts(
         trunk=Path(trunk).name if Path(trunk).is_dir() else trunk,
         trunk_hash=loaded.chain[-1],
