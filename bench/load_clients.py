@@ -104,7 +104,7 @@ async def closed_loop(port: int, requests: Sequence[bytes], n_clients: int, seco
             status, body = await connection.ask(requests[text])
             samples.append(Sample(text, status, time.perf_counter() - started, body))
             if status != 200:
-                await asyncio.sleep(0.1)  # as a client does that was refused
+                await asyncio.sleep(1.0)  # what Retry-After asks for
         if connection.transport is not None:
             connection.transport.close()
 

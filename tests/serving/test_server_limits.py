@@ -228,7 +228,8 @@ def test_a_late_event_loop_refuses_work_at_once(method: str, seconds: float, sta
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await Response()(scope, receive, send)
 
-    gate = Gate(app, frozenset({"/classify"}), Tokens(None), Metrics(), ServerSettings(deadline_seconds=1.0))
+    settings = ServerSettings(deadline_seconds=1.0)
+    gate = Gate(app, frozenset({"/classify"}), Tokens(None), Metrics(), lambda: None, settings)
     gate.lag.seconds = seconds
     sent: list[Message] = []
 

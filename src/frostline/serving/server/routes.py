@@ -179,8 +179,7 @@ async def _outputs(request: Request, asked: Asked, tasks: Snapshot, parts: Parts
 
 
 async def _asked(request: Request, kind: type[Body], parts: Parts) -> Asked:
-    """What a request asks for. While too much is waiting, it is refused before its body is read."""
-    parts.service.check_room()
+    """What a request asks for."""
     content = await read_body(request.headers, request.receive, parts.settings)
     return parse(kind, content, parts.settings)
 

@@ -74,7 +74,8 @@ class TaskServer:
             announce: called with the address, once requests are accepted.
         """
         app = make_app(self.parts)
-        gate = Gate(app, route_names(app), self._tokens, self.parts.metrics, self._settings)
+        metrics, check_room = self.parts.metrics, self._service.check_room
+        gate = Gate(app, route_names(app), self._tokens, metrics, check_room, self._settings)
         config = uvicorn.Config(
             gate,
             http=protocol_for(_with_room(self._settings)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,7 +25,7 @@ OPEN_ROUTES = frozenset({"/health", "/ready"})
 """what orchestrators ask without a token"""
 _PAGES = frozenset({"/", "/docs"})
 _LATEST = 0.2
-"""share of the deadline by which the event loop may be late; then requests are refused as cheaply as possible"""
+"""share of the deadline by which the event loop may be late"""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -41,9 +41,26 @@ class Gate:
     """An ASGI app around another."""
 
     def __init__(
-        self, app: ASGIApp, routes: frozenset[str], tokens: Tokens, metrics: Metrics, settings: ServerSettings
+        self,
+        app: ASGIApp,
+        routes: frozenset[str],
+        tokens: Tokens,
+        metrics: Metrics,
+        check_room: Callable[[], None],
+        settings: ServerSettings,
     ) -> None:
+        """A gate.
+
+        Args:
+            app: what is behind it.
+            routes: the paths that the app knows.
+            tokens: who may come in.
+            metrics: where requests are counted.
+            check_room: raises a Refusal (429) while too much is waiting.
+            settings: of the server.
+        """
         self._app, self._routes, self._tokens, self._metrics = app, routes, tokens, metrics
+        self._check_room = check_room
         self._latest = _LATEST * settings.deadline_seconds
         self.lag = LoopLag()
         metrics.watch("loop_lag_seconds", "How late the event loop is.", lambda: self.lag.seconds)
@@ -57,8 +74,10 @@ class Gate:
         answer = _Sending(send)
         try:
             self._check(route, _headers(scope))
-            if self.lag.seconds > self._latest and scope["method"] == "POST":
-                raise overloaded(self.lag.seconds)
+            if scope["method"] == "POST":  # work: refused here, before its body is read, it costs least
+                if self.lag.seconds > self._latest:
+                    raise overloaded(self.lag.seconds)
+                self._check_room()
             await self._app(scope, receive, answer.send)
         except Refusal as refusal:
             await refusal.answer(route)(scope, receive, answer.send)
