@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -152,6 +154,17 @@ def test_what_cannot_be_done_says_why(client: Client, path: str, body: Any, stat
     assert answer.status == status
     assert words in answer.message
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_the_examples_of_the_docs_page_work(client: Client) -> None:
+    page = html.unescape(client.get("/docs").body.decode())
+    examples = re.findall(
+        r"<pre>curl http://127\.0\.0\.1:\d+(/\S*) -H 'Content-Type: application/json' -d '(.*)'</pre>", page
+    )
+    assert {path for path, _ in examples} == {"/v1/classify", "/classify", "/v1/classify/combined", "/predict"}
+    for path, body in examples:
+        assert client.post(path, body.encode()).status == 200, body
+    assert "<code>input_pairs</code>" in page
 
 
 def test_errors_have_the_shape_of_their_endpoint(client: Client) -> None:

@@ -167,8 +167,8 @@ def _add_pages(app: FastAPI, parts: Parts) -> None:
         return Response(page, media_type="text/html", headers=headers)
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        page, headers = docs_page(app.openapi())
+    async def docs(request: Request) -> Response:
+        page, headers = docs_page(app.openapi(), request.headers["host"], next(iter(parts.tasks.current)))
         return Response(page, media_type="text/html", headers=headers)
 
 

@@ -10,7 +10,7 @@ from importlib import metadata, resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 _POLICY = (
     "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
@@ -23,9 +23,9 @@ def try_page(trunk: str, n_layers: int, tasks: Sequence[Mapping[str, Any]]) -> t
     return _rendered("try.html", trunk=trunk, n_layers=n_layers, tasks=tasks, script=_asset("script.js"))
 
 
-def docs_page(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The page that shows an OpenAPI document, and its headers."""
-    return _rendered("docs.html", document=document, routes=list(_routes(document)))
+def docs_page(document: Mapping[str, Any], host: str, task: str) -> tuple[str, dict[str, str]]:
+    """The page that shows an OpenAPI document, and its headers. Its examples ask this host for this task."""
+    return _rendered("docs.html", document=document, host=host, routes=list(_routes(document, task)))
 
 
 def _rendered(template: str, **values: Any) -> tuple[str, dict[str, str]]:
@@ -35,13 +35,15 @@ def _rendered(template: str, **values: Any) -> tuple[str, dict[str, str]]:
     return html, {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
 
 
-def _routes(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _routes(document: Mapping[str, Any], task: str) -> Iterator[dict[str, Any]]:
     """What the page shows of each route."""
     for path, methods in document["paths"].items():
         for method, route in methods.items():
             content = route.get("requestBody", {}).get("content", {}).get("application/json", {})
             schema = content.get("schema", {})
             example = schema.get("example")
+            if "model" in schema.get("properties", {}):
+                example = {"model": task, **{name: value for name, value in example.items() if name != "model"}}
             yield {
                 "path": path,
                 "method": method.upper(),
@@ -59,13 +61,23 @@ def _routes(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["with_code"] = _with_code
+    return made
+
+
+def _with_code(text: str) -> Markup:
+    """A text as HTML, with what stands between backticks as code."""
+    parts = [
+        f"<code>{escape(part)}</code>" if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
+    ]
+    return Markup("".join(parts))
 
 
 @functools.cache
