@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -211,6 +212,15 @@ def test_mistakes_are_one_line(toys: Toys, tmp_path: Path, capfd: pytest.Capture
     check_one_line(main(["serve", toys.folders[0], *many]), 2, ("port is 70000", "n_threads is 0", "-1"), capfd)
     shutil.copytree(toys.folders[0], tmp_path / "a=b")
     check_one_line(main(["serve", "=x", *trunk]), 2, ("DIR or NAME=DIR",), capfd)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    toys: Toys, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else plain(name))
+    code = main(["serve", toys.folders[0], "--trunk", str(toys.trunk)])
+    check_one_line(code, 4, ("uvicorn is not installed", "pip install 'frostline[serve]'"), capfd)
 
 
 def test_the_container_file_is_the_documented_one_and_its_flags_exist(capfd: pytest.CaptureFixture[str]) -> None:
