@@ -13,6 +13,8 @@ import pytest
 
 from commands import Toy, frostline
 
+pytestmark = pytest.mark.usefixtures("own_fork_servers")  # workers import the hook when they start
+
 # Python imports it at the start of each process: the command's own and the workers'.
 HOOK = """
 import os
