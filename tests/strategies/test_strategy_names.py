@@ -98,7 +98,10 @@ def test_what_cannot_be_read_is_told_in_one_line(text: str, words: tuple[str, ..
         assert word in said
 
 
-@given(st.one_of(st.text(), st.from_regex(r"(freeze|layers|lora|adapter|reinit|features):[-+@0-9a-z]*", fullmatch=True)))
+_WRITTEN = st.from_regex(r"(freeze|layers|lora|adapter|reinit|features):[-+@0-9a-z]*", fullmatch=True)
+
+
+@given(st.one_of(st.text(), _WRITTEN))
 def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
     try:
         strategy = parse(text)
