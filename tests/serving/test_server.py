@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,20 +12,9 @@ import pytest
 
 from frostline.serving.rows import Text
 
-from .served import Client, Toys, make_toys, serving
+from .served import Client, Toys, serving
 
 TEXTS = ("the film is good", "a dull plot and a poor film", "so", "was the plot not great and fine and so good")
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    return make_toys(tmp_path_factory.mktemp("toys"))
-
-
-@pytest.fixture(scope="module")
-def client(toys: Toys) -> Iterator[Client]:
-    with serving(toys) as (started, _):
-        yield started
 
 
 def probs(answer: Any) -> np.ndarray[Any, Any]:

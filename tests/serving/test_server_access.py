@@ -7,7 +7,6 @@ import gc
 import logging
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,10 @@ from frostline.serving.server.run import TaskServer
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.tasks import Served, Source, Tasks
 
-from .served import Client, Toys, make_toys, serving, wait_until
+from .served import Client, Toys, serving, wait_until
 from .tasks import make_task, make_trunk
 
 TOKEN = "a-token-of-26-letters-or-so"
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    return make_toys(tmp_path_factory.mktemp("toys"))
-
-
-@pytest.fixture(scope="module")
-def client(toys: Toys) -> Iterator[Client]:
-    with serving(toys) as (started, _):
-        yield started
 
 
 def test_bundles_that_do_not_fit_are_refused_by_name_at_start(toys: Toys, tmp_path: Path) -> None:

@@ -22,18 +22,7 @@ from frostline.serving.server.http.tokens import Tokens
 from frostline.serving.server.metrics import Metrics
 from frostline.serving.server.settings import ServerSettings
 
-from .served import Client, Toys, make_toys, received, serving, wait_until
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    return make_toys(tmp_path_factory.mktemp("toys"))
-
-
-@pytest.fixture(scope="module")
-def client(toys: Toys) -> Iterator[Client]:
-    with serving(toys) as (started, _):
-        yield started
+from .served import Client, Toys, received, serving, wait_until
 
 
 def test_bodies_have_a_limit_that_holds_while_reading(toys: Toys) -> None:

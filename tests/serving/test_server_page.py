@@ -13,21 +13,10 @@ import pytest
 from browser import chromium, requests, set_width
 from report.test_page_in_browser import CONTRAST
 
-from .served import Client, Toys, make_toys, serving
+from .served import Client, Toys, serving
 
 ARTEFACTS = Path(os.environ.get("FROSTLINE_ARTEFACTS", "artefacts"))
 TEXT = "the film is good"
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    return make_toys(tmp_path_factory.mktemp("toys"))
-
-
-@pytest.fixture(scope="module")
-def client(toys: Toys) -> Iterator[Client]:
-    with serving(toys) as (started, _):
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -26,16 +26,11 @@ import pytest
 from commands import Command, check_one_line, start
 from frostline.cli import main
 
-from .served import Client, Toys, make_toys, wait_until
+from .served import Client, Toys, wait_until
 from .tasks import make_task
 
 TEXT = "the film is good"
 DOCS = Path(__file__).parent.parent.parent / "docs" / "serving.md"
-
-
-@pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    return make_toys(tmp_path_factory.mktemp("toys"))
 
 
 def free_port() -> int:
