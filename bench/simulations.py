@@ -78,8 +78,8 @@ def intervals_claim(cell: Cell, rows: Sequence[Coverage]) -> str:
     """What the README says about them."""
     return (
         f"{_worlds(rows)} of crossed seeds and dev rows, three and five seeds, {cell.number:,} curves each; accuracy, "
-        f"F1, MCC and Pearson. Worst cases: {_worst_cases(rows)}. Intervals need three runs that did not fail: with "
-        "three seeds, 74% are null where a run in five fails"
+        f"F1, MCC and Pearson. Worst cases: {_worst_cases(rows)}. Where runs fail, intervals of the others need two of "
+        f"each model: {_worst(rows, 'null', max)} are null"
     )
 
 
