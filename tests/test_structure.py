@@ -147,7 +147,7 @@ def test_no_modules_import_each_other() -> None:
 @pytest.mark.parametrize("folder", [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())])
 def test_packages_stay_small_and_no_module_has_an_empty_name(folder: Path) -> None:
     modules = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
-    most = 13 if folder.name == "strategies" else MAX_MODULES  # one per strategy
+    most = 20 if folder.name == "strategies" else MAX_MODULES  # one per strategy
     assert len(modules) <= most
     assert not {path.removesuffix(".py") for path in modules} & FORBIDDEN
     assert folder != PACKAGE or modules | {"__init__.py"} == TOP_LEVEL

@@ -1,0 +1,1 @@
+"""Records of the studies of the inside of the layers."""

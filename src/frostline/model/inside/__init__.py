@@ -1,0 +1,1 @@
+"""Inside the layers: attention heads and what trains or measures them."""

@@ -1,0 +1,1 @@
+"""Chapters of the studies of the inside of the layers."""
