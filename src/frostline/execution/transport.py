@@ -97,7 +97,7 @@ def job_from_message(content: dict[str, Any], attached: Sequence[Content]) -> Jo
 def outcome_message(outcome: Outcome) -> Message:
     """The outcome of a run as a message."""
     if isinstance(outcome, RunResult):
-        return {"result": outcome.without_arrays().to_json()}, [array.raw() for array in outcome.predictions.arrays]
+        return {"result": outcome.without_arrays().to_json()}, [array.raw() for array in outcome.arrays]
     if isinstance(outcome, PausedRun):
         return {"paused": outcome.to_json()}, [outcome.checkpoint or b""]
     return {"crash": outcome.to_json()}, []
@@ -123,7 +123,7 @@ def answer_from_message(content: Any, attached: Sequence[Content]) -> Answer | N
 
 
 def _result(result: RunResult, attached: Sequence[Content]) -> RunResult:
-    if len(attached) != len(result.predictions.arrays):
+    if len(attached) != len(result.arrays):
         raise DataError(f"a result with {len(attached)} arrays")
     pieces = iter(attached)
     return result.with_arrays(lambda array: array.from_bytes(next(pieces)))

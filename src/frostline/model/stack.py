@@ -222,6 +222,18 @@ class Stack:
         assert isinstance(logits, Tensor)
         return logits
 
+    def outputs(self, inputs: Mapping[str, Tensor], mask: Tensor) -> Tensor:
+        """The outputs (batch, classes) for rows padded on the right, from an added reader or the model's own head."""
+        if self.reader is not None:
+            outputs: Tensor = self.reader([self.state_at(depth, inputs) for depth in self.reader.depths], mask)
+            return outputs
+        if self.head_reads == "all":
+            return self.logits(inputs)
+        # By the mask: a head that looks for the pad token takes an end token that also serves as one for padding.
+        read = (torch.arange(len(mask), device=mask.device), mask.sum(1) - 1 if self.head_reads == "last" else 0)
+        state, tokens = self.state_at(self.n_layers, inputs)[read], inputs["input_ids"][read]
+        return self.logits_from(self.n_layers, state[:, None], {"input_ids": tokens[:, None]})
+
     def logits_from(self, depth: int, state: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """The logits, computed from the state after `depth` layers (batch, tokens, width)."""
         layers, state = self._layers, self._turned(state)

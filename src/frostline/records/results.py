@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from frostline.records.arrays import StoredArray
 from frostline.records.plans import Plan
-from frostline.records.serial import Record, added_later, json_name, not_stored
+from frostline.records.serial import Record, added_later, if_set, json_name, not_stored
 from frostline.records.specs import Pooling, RunSpec
 
 
@@ -95,6 +98,18 @@ class Probe(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured(Record):
+    """What one measure found in the model of a run."""
+
+    measure: str
+    """its name as in the spec"""
+    arrays: dict[str, StoredArray]
+    """its numbers, by the names that the measure gives them"""
+    seconds: float
+    """time it took; not part of the run's own"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult(Record):
     """A finished run, with everything later work needs."""
 
@@ -135,16 +150,31 @@ class RunResult(Record):
     labels' own scale"""
     probes: tuple[Probe, ...] = added_later(())
     """for a closed-form fit to features, the best probe of every layer"""
+    measured: tuple[Measured, ...] = if_set(())
+    """what the spec's measures found, in their order; none if the run diverged"""
 
     @property
     def key(self) -> str:
         """The key under which the store finds the run."""
         return self.spec.key
 
+    @property
+    def arrays(self) -> tuple[StoredArray, ...]:
+        """All arrays: those of its predictions, then those of its measures, in their order."""
+        return *self.predictions.arrays, *(array for found in self.measured for array in found.arrays.values())
+
+    def measurement(self, measure: str) -> dict[str, NDArray[Any]] | None:
+        """What a measure found, by its name in the spec; None if it is not there."""
+        found = [one for one in self.measured if one.measure == measure]
+        return {name: array.array() for name, array in found[0].arrays.items()} if found else None
+
     def with_arrays(self, change: Callable[[StoredArray], StoredArray]) -> RunResult:
-        """The run with each array of its predictions changed, in the order of the fields."""
+        """The run with each of its arrays changed, in their order."""
         rows, labels, outputs = (change(array) for array in self.predictions.arrays)
-        return self.replace(predictions=Predictions(rows=rows, labels=labels, outputs=outputs))
+        measured = tuple(
+            one.replace(arrays={name: change(array) for name, array in one.arrays.items()}) for one in self.measured
+        )
+        return self.replace(predictions=Predictions(rows=rows, labels=labels, outputs=outputs), measured=measured)
 
     def without_arrays(self) -> RunResult:
         """The run with references in the place of its arrays."""

@@ -7,7 +7,7 @@
 Stored files outlive the code, so a record may change in three ways without orphaning them:
 - a field is renamed in Python: `json_name` keeps its name in JSON;
 - a field is added: `added_later` reads it as its default where a file has not got it, and leaves it out of keys while
-  it has that default;
+  it has that default; `if_set` leaves it out of JSON too;
 - a field is removed: its name goes into the class's `_removed`, and is ignored when an old file is read.
 
 Knows no particular record.
@@ -55,6 +55,11 @@ def added_later(default: Any) -> Any:
     return field(default=default, metadata={"is_later": True})
 
 
+def if_set(default: Any) -> Any:
+    """A field that older files do not have, and that JSON has only where it is not the default."""
+    return field(default=default, metadata={"is_later": True, "is_quiet": True})
+
+
 def json_name(name: str, *, default: Any = dataclasses.MISSING) -> Any:
     """A field that has another name in JSON: the one it had when the first files were written."""
     return field(default=default, metadata={"json_name": name})
@@ -74,7 +79,12 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON data: nested records become objects, tuples become lists."""
-        return {_json_name(f): _to_json(getattr(self, f.name)) for f in _stored_fields(self)}
+        values = ((f, getattr(self, f.name)) for f in _stored_fields(self))
+        return {
+            _json_name(f): _to_json(value)
+            for f, value in values
+            if not (f.metadata.get("is_quiet") and value == f.default)
+        }
 
     @classmethod
     def from_json(cls, value: object) -> Self:

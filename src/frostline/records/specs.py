@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frostline.records.keys import RESULTS_VERSION, key_of
-from frostline.records.serial import Record, added_later, hint, key_fields, not_in_key
+from frostline.records.serial import Record, added_later, hint, if_set, key_fields, not_in_key
 
 Role = Literal["replicate", "line_search", "tuning"]
 Scale = Literal["ratio", "ratio_above_chance"]
@@ -116,6 +116,8 @@ class RunSpec(Record):
     """number labels are standardised for training; predictions are on the labels' own scale"""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast on CUDA; the weights stay fp32"""
+    measures: tuple[str, ...] = if_set(())
+    """what is measured on the model once it is trained and scored: `importance:rows=1000`, `change`, …"""
 
     def with_seed(self, seed: int) -> RunSpec:
         """The same run with another seed, and with the training rows that the seed draws, if it draws some."""

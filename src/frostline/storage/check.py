@@ -143,7 +143,7 @@ class _Check:
         if not self.record(path, lambda path: found.append(_read_run(path))):
             return
         (result,) = found
-        named = [array for array in result.predictions.arrays if array.read is None]
+        named = [array for array in result.arrays if array.read is None]
         if bad := [array.digest for array in named if array.digest not in self.arrays]:
             # It stays: another run that has the same array may bring it back.
             self._find(path, "damaged", f"its array {bad[0]} is damaged or missing; its run is done again")

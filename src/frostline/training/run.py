@@ -1,7 +1,7 @@
 """One run: a spec goes in, a result (and the trained model) comes out.
 
 The walk: prepare (rows, tokens, prefix states) → load the model and apply the plan's edits → train phase by phase in
-the loop, or fit in closed form → score → result. A run may stop at a pause and go on later from the checkpoint.
+the loop, or fit in closed form → score → measure, if asked → result. A run may stop at a pause and go on later.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
 from frostline.training.fit import LinearFit
 from frostline.training.forward import DivergedError, Forward
+from frostline.training.inside.measuring import measured
 from frostline.training.loop import (
     Descent,
     PausedTraining,
@@ -113,7 +114,10 @@ class Runner:
             train_score = run.train_score(trained)
             seconds, peak_bytes = time.perf_counter() - began, meter.peak_bytes
             seconds += start.all_seconds if start else 0.0
-        return _result(run, trained, train_score, _cost(run, seconds, peak_bytes)), run.stack
+            result = _result(run, trained, train_score, _cost(run, seconds, peak_bytes))
+            if not trained.is_diverged:
+                result = result.replace(measured=measured(prepared, run.training, run.label_scale))
+        return result, run.stack
 
     def begin(self, spec: RunSpec) -> tuple[Stack, Plan]:
         """The model of a run before its first step, re-initialised and with added modules, and its plan."""
@@ -154,6 +158,11 @@ class _Run:
     def n_epochs(self) -> int:
         """Of the whole run."""
         return n_epochs(self.spec, len(self.prepared.train))
+
+    @property
+    def label_scale(self) -> tuple[float, float] | None:
+        """Mean and spread of the training labels, if the model learned standardised ones; a closed-form fit does not."""
+        return None if self.plan.fit == "closed_form" else self.training.label_scale
 
     def training_in(self, phase: Phase) -> Training:
         """What a phase trains, on which rows."""
@@ -335,6 +344,6 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes, *changed_packages()),
         environment=current_environment(spec.device, device_model=device_model(spec.device), threads=str(spec.threads)),
         diverged=trained.is_diverged,
-        label_scale=None if run.plan.fit == "closed_form" else run.training.label_scale,
+        label_scale=run.label_scale,
         probes=trained.probes,
     )
