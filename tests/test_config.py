@@ -16,7 +16,8 @@ from commands import N_RUNS, Finished, Toy, curve_numbers, run_files
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.studies.requests.config_file import read_config
-from frostline.studies.requests.settings import SizesSettings, settings_of
+from frostline.studies.requests.setting import settings_of
+from frostline.studies.requests.settings import SizesSettings
 
 NAMES = ("epochs", "lr", "lrs", "seeds", "frozen", "keep", "device", "batch_size", "text")
 DECLARED = settings_of(SizesSettings)

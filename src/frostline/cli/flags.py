@@ -20,7 +20,7 @@ from frostline.errors import EXIT_CRASHED_RUNS
 from frostline.records.requests import StudyRequest
 from frostline.records.serial import field_docs
 from frostline.studies.requests.config_file import read_config
-from frostline.studies.requests.settings import Setting, settings_of
+from frostline.studies.requests.setting import Setting, settings_of
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=field_docs(StudyRequest)["model"])]
 TaskName = Annotated[

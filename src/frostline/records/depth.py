@@ -1,4 +1,4 @@
-"""A depth: how many layers are frozen from the bottom, or that nothing is."""
+"""A depth: how many layers are frozen from the bottom, or that nothing is. And the names of other axes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ FULL: Final = Full.FULL
 
 Depth = int | Literal[Full.FULL]
 """layers frozen from the bottom, embeddings included; or the full model"""
+
+AxisName = Literal["depth", "transfer", "reinit", "heads", "subspace"]
+"""what a curve or a search varies"""
+Rank = Literal["importance", "change", "random", "top"]
+"""by what attention heads are ranked"""
 
 
 def depth_words(depth: Depth) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from frostline.records.serial import Record, added_later, json_name
+from frostline.records.depth import AxisName, Rank
+from frostline.records.serial import Record, added_later, if_set, json_name
 from frostline.records.specs import CacheDtype, Protocol, RunSpec, Scale, TaskSpec
 
 Rerun = Literal["only-missing", "always", "never"]
@@ -76,6 +77,27 @@ class StudyRequest(Record):
     """largest gradient norm; longer gradients are scaled down to it"""
     precision: Literal["auto", "fp32", "bf16"] = added_later("auto")
     """bf16 uses autocast on CUDA, weights stay fp32; auto is fp32, except bf16 for `tuned` on CUDA"""
+    axis: AxisName = if_set("depth")
+    """what varies: `depth`, layers frozen; `transfer`, pretrained layers kept; `reinit`, top layers re-initialised;
+    `heads`, attention heads trained; `subspace`, numbers trained in a random subspace"""
+    axis_values: tuple[int, ...] | None = if_set(None)
+    """values on another axis than depth, for example `6,12,24,48`"""
+    rank: Rank = if_set("importance")
+    """with `--axis heads`: what decides which attention heads are trained"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedAxis(Record):
+    """The places of an axis other than depth, each place cheaper, or further from the full model, than the last."""
+
+    name: AxisName
+    """what varies"""
+    values: tuple[int, ...]
+    """its value at each place"""
+    strategies: tuple[str, ...]
+    """what is trained at each place; ranked attention heads by their names"""
+    total: int | None = None
+    """how many there are of what the values count: layers or attention heads; None: no number"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +111,15 @@ class ResolvedRequest(Record):
     n_layers: int
     """layers of the model"""
     depths: tuple[int, ...]
-    """depths to train at, ascending"""
+    """depths to train at, ascending; none on another axis"""
     is_cached: bool
     """whether prefix states are cached"""
     has_races: bool = added_later(False)
     """rates under `tuned` are chosen by a race; release 0.1 tried each rate once"""
     budget: float | None = added_later(None)
     """of a search: the most to spend, in full-run equivalents"""
+    axis: ResolvedAxis | None = if_set(None)
+    """what varies; None: depth"""
 
 
 @dataclass(frozen=True, kw_only=True)

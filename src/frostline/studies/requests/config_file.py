@@ -18,7 +18,7 @@ from frostline.errors import DataError, UsageError, suggestion
 from frostline.records.requests import ResolvedRequest
 from frostline.records.serial import check_depth, value_from_json
 from frostline.records.specs import RunSpec
-from frostline.studies.requests.settings import Setting
+from frostline.studies.requests.setting import Setting
 
 _MAX_BYTES = 2**20
 _OF_TASK = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")

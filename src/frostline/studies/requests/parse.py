@@ -15,7 +15,7 @@ from frostline.records.requests import RunOptions, StudyRequest
 from frostline.records.specs import Protocol, TaskSpec
 from frostline.storage import atomic
 from frostline.studies.planning.protocols import TUNED_RATES
-from frostline.studies.requests.settings import settings_of
+from frostline.studies.requests.setting import settings_of
 from frostline.studies.requests.values import READERS, without_numpy
 
 MOST_RATE = 1.0

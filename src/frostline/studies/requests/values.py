@@ -37,6 +37,16 @@ def read_depths(value: str | int | Iterable[int]) -> tuple[int, ...]:
     return tuple(depths)
 
 
+def read_axis_values(value: str | int | Iterable[int]) -> tuple[int, ...]:
+    """`"6,12"` → 6, 12, each once."""
+    if isinstance(value, str):
+        value = [_whole("axis values", part) for part in value.split(",") if part.strip()]
+    values = _whole_numbers("axis values", [value] if isinstance(value, int) else value)
+    if not values or min(values) < 0 or len(set(values)) < len(values):
+        raise UsageError(f"axis values are {', '.join(map(str, values)) or 'none'}; give whole numbers, each once")
+    return values
+
+
 def read_seeds(value: str | int | Iterable[int]) -> tuple[int, ...]:
     """`"5"` → 0, 1, 2, 3, 4; `"0,7"` → 0, 7."""
     if isinstance(value, str):
@@ -211,6 +221,7 @@ def _trackers(value: object) -> tuple[str, ...]:
 
 READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "frozen": ("frozen", read_depths),
+    "axis_values": ("axis_values", read_axis_values),
     "seeds": ("seeds", read_seeds),
     "lr": ("learning_rates", read_one_rate),
     "lrs": ("learning_rates", read_rates),
