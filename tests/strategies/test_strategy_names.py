@@ -10,9 +10,11 @@ from frostline import strategies
 from frostline.errors import UsageError
 from frostline.strategies import (
     Adapter,
+    Attention,
     BiLstm,
     BitFit,
     Features,
+    FeedForward,
     Freeze,
     FreezeRest,
     Full,
@@ -32,6 +34,9 @@ WRITTEN: dict[str, Strategy] = {
     "freeze:12": Freeze(12),
     "freeze:+3": FreezeRest(3),
     "layers:1+2+11": Layers(frozenset({1, 2, 11})),
+    "attention@0": Attention(0),
+    "attention@3": Attention(3),
+    "ffn@3": FeedForward(3),
     "reinit:2": Reinit(2),
     "transfer:0": Transfer(0),
     "lora:8": Lora(8),
@@ -43,6 +48,9 @@ WRITTEN: dict[str, Strategy] = {
     "features": Features(),
     "features:logreg": Features("logreg"),
     "features:ridge": Features("ridge"),
+    "features@0.first": Features(None, (0, "first")),
+    "features:logreg@4.mean": Features("logreg", (4, "mean")),
+    "features:ridge@12.last": Features("ridge", (12, "last")),
     "features:bilstm": BiLstm(),
     "gradual": Gradual(),
 }
@@ -83,6 +91,14 @@ def test_a_range_of_layers() -> None:
         ("full:3", ("'full:3' takes no argument; write full",)),
         ("bitfit:1", ("takes no argument",)),
         ("features:svm", ("takes logreg, ridge, bilstm or no argument",)),
+        ("features:logreg@4", ("needs a layer (0: the embeddings), a dot and mean, first or last",)),
+        ("features:logreg@4.max", ("mean, first or last after the @",)),
+        ("features:bilstm@4.mean", ("takes logreg, ridge, bilstm or no argument",)),
+        ("attention@", ("whole number of at least 0", "write attention@N", "Did you mean 'attention@3'?")),
+        ("attention:3", ("takes the number of frozen layers after an @",)),
+        ("ffn@x", ("'ffn@x' needs a whole number of at least 0",)),
+        ("full@3", ("takes no argument",)),
+        ("lora@3", ("needs a whole number of at least 1",)),
         ("adapter:0", ("whole number of at least 1",)),
         ("adapter:4@", ("whole number of at least 0", "adapter:D@N")),
         ("reinit:", ("nothing after the colon",)),
@@ -98,7 +114,7 @@ def test_what_cannot_be_read_is_told_in_one_line(text: str, words: tuple[str, ..
         assert word in said
 
 
-_WRITTEN = st.from_regex(r"(freeze|layers|lora|adapter|reinit|features):[-+@0-9a-z]*", fullmatch=True)
+_WRITTEN = st.from_regex(r"(freeze|layers|lora|adapter|reinit|features|attention|ffn)[:@][-+@.0-9a-z]*", fullmatch=True)
 
 
 @given(st.one_of(st.text(), _WRITTEN))
@@ -121,6 +137,8 @@ def test_any_text_is_a_strategy_or_a_usage_error(text: str) -> None:
         ("features", "features:logreg"),
         ("lora:8@0", "lora:8"),
         ("adapter:8@0", "adapter:8"),
+        ("attention", "attention@0"),
+        ("features@4.mean", "features:logreg@4.mean"),
     ],
 )
 def test_each_has_one_way_of_writing_for_a_model(text: str, meant: str) -> None:
@@ -146,6 +164,8 @@ def test_features_go_by_the_kind_of_task() -> None:
         ("lora:8@8", ("Did you mean 'lora:8@6'?",)),
         ("adapter:8@7", ("the model has 6 layers", "Did you mean 'adapter:8@6'?")),
         ("layers:1+7", ("no layer 7", "1 to 6")),
+        ("attention@7", ("the model has 6 layers", "Did you mean 'attention@6'?")),
+        ("features:logreg@7.mean", ("the model has 6 layers", "Did you mean 'features:logreg@6.mean'?")),
     ],
 )
 def test_layers_that_the_model_has_not(text: str, words: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch import nn
 from transformers.pytorch_utils import Conv1D
@@ -47,15 +47,36 @@ def sublayer_outputs(stack: Stack, n_frozen: int = 0) -> tuple[str, ...]:
 
     Raises a UsageError if they are not found.
     """
-    layers = list(_layers(stack, n_frozen))
-    for ends in _SUBLAYERS:
-        found = [f"{name}.{end}" for name, _ in layers for end in ends]
-        modules = dict(stack.model.named_modules())
-        if all(isinstance(modules.get(name), nn.Linear | Conv1D) for name in found):
-            return tuple(found)
-    raise UsageError(
-        f"in the layers of {type(stack.model).__name__}, attention and feed-forward part do not each end in a linear "
-        "module, so there is no place for adapters; use freeze:N, bitfit or norms, or another model, e.g. BERT"
+    ends = _sublayer_ends(stack)
+    if ends is None:
+        raise UsageError(
+            f"in the layers of {type(stack.model).__name__}, attention and feed-forward part do not each end in a "
+            "linear module, so there is no place for adapters; use freeze:N, bitfit or norms, or another model, e.g. "
+            "BERT"
+        )
+    return tuple(f"{name}.{end}" for name, _ in _layers(stack, n_frozen) for end in ends)
+
+
+def sublayer_parameters(stack: Stack, part: Literal["attention", "ffn"], n_frozen: int = 0) -> tuple[str, ...]:
+    """Names of the weights and biases of the linear modules of attention, or of the feed-forward part.
+
+    Attention is the child of a layer that holds the attention output: query, key, value and output are in it, and what
+    positions are projected with. All other linear modules of the layer are the feed-forward part. Norms are in neither.
+    Raises a UsageError if the two cannot be told apart.
+    """
+    ends = _sublayer_ends(stack)
+    if ends is None:
+        raise UsageError(
+            f"in the layers of {type(stack.model).__name__}, attention and feed-forward part cannot be told apart: "
+            "they do not each end in a linear module; use freeze:N, bitfit or norms, or another model, e.g. BERT"
+        )
+    attention = f"{ends[0].partition('.')[0]}."
+    return tuple(
+        f"{layer}.{name}.{parameter}"
+        for layer, module in _layers(stack, n_frozen)
+        for name, linear in module.named_modules()
+        if isinstance(linear, nn.Linear | Conv1D) and name.startswith(attention) == (part == "attention")
+        for parameter, _ in linear.named_parameters(recurse=False)
     )
 
 
@@ -102,6 +123,15 @@ def pretrained_above(stack: Stack, n_kept: int, *, with_norm: bool) -> tuple[str
     }
     above.update(name for of_layer in found.layer_parameters[n_kept:] for name in of_layer)
     return tuple(name for name in stack.all_parameters if name in above)
+
+
+def _sublayer_ends(stack: Stack) -> tuple[str, str] | None:
+    """Names, inside each layer, of the last modules of attention and of the feed-forward part; None: not found."""
+    layers = [dict(module.named_modules()) for _, module in _layers(stack)]
+    for ends in _SUBLAYERS:
+        if all(isinstance(layer.get(end), nn.Linear | Conv1D) for layer in layers for end in ends):
+            return ends
+    return None
 
 
 def _layers(stack: Stack, n_frozen: int = 0) -> Iterator[tuple[str, nn.Module]]:

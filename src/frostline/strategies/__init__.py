@@ -14,13 +14,16 @@ from frostline.strategies.norms import Norms
 from frostline.strategies.registry import forms, parse
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.strategy import Strategy
+from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.transfer import Transfer
 
 __all__ = [
     "Adapter",
+    "Attention",
     "BiLstm",
     "BitFit",
     "Features",
+    "FeedForward",
     "Freeze",
     "FreezeRest",
     "Full",

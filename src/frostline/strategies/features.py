@@ -5,13 +5,15 @@ The closed-form variant is a common suggestion on CrossValidated; the LSTM varia
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, final, get_args
 
 from frostline.errors import UsageError
 from frostline.kinds import kind_named
 from frostline.records.plans import Plan
-from frostline.strategies.strategy import Strategy, UnreadableError
+from frostline.records.specs import Pooling
+from frostline.strategies.strategy import Strategy, UnreadableError, check_layers
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
@@ -22,32 +24,43 @@ if TYPE_CHECKING:
 class Features(Strategy):
     """Fit an L2-regularised logistic or ridge regression to the pooled states of one layer; the model stays frozen.
 
-    Layer, pooling (mean, first or last token) and regularisation are chosen on rows held out of train.
+    Layer, pooling (mean, first or last token) and regularisation are chosen on rows held out of train. Layer and
+    pooling may be given instead; then only the regularisation is chosen.
     """
 
     fit: Literal["logreg", "ridge"] | None = None
     """None: chosen by the kind of task"""
+    pinned: tuple[int, Pooling] | None = None
+    """the layer (0: the embeddings) and the pooling; None: chosen"""
 
-    forms = "features, features:logreg, features:ridge or features:bilstm"
+    forms = "features, features:logreg, features:ridge, each also with @LAYER.POOLING, or features:bilstm"
     example = "features"
     is_closed_form = True
 
     @classmethod
     def read(cls, argument: str) -> Strategy:
-        """`features`, `features:logreg`, `features:ridge`, `features:bilstm`."""
-        match argument:
+        """`features`, `features:logreg`, `features:ridge`, `features:logreg@4.mean`, `features:bilstm`."""
+        fit, at, place = argument.partition("@")
+        pinned = _read_place(place) if at else None
+        match fit:
             case "":
-                return cls()
+                return cls(None, pinned)
             case "logreg" | "ridge":
-                return cls(argument)
-            case "bilstm":
+                return cls(fit, pinned)
+            case "bilstm" if not at:
                 return BiLstm()
         raise UnreadableError("takes logreg, ridge, bilstm or no argument")
 
     @property
     def name(self) -> str:
-        """`features`, `features:logreg`, `features:ridge`."""
-        return "features" if self.fit is None else f"features:{self.fit}"
+        """`features`, `features:logreg`, `features:ridge`, `features:logreg@4.mean`."""
+        place = "" if self.pinned is None else f"@{self.pinned[0]}.{self.pinned[1]}"
+        return ("features" if self.fit is None else f"features:{self.fit}") + place
+
+    @property
+    def pinned_place(self) -> tuple[int, Pooling] | None:
+        """The layer and the pooling, if they are given."""
+        return self.pinned
 
     def plan(self, stack: Stack) -> Plan:
         """A linear reader over one layer's states, fitted in closed form. All layers may be cached."""
@@ -67,16 +80,27 @@ class Features(Strategy):
         """False: the model's class has no place for another head."""
         return False
 
-    def resolved(self, n_layers: int, kind: str) -> Features:  # noqa: ARG002
-        """With the fit that suits the kind of task."""
+    def resolved(self, n_layers: int, kind: str) -> Features:
+        """With the fit that suits the kind of task; raises if the model does not have the layer."""
         fit = kind_named(kind).fit
+        if self.pinned is not None:
+            check_layers(self, self.pinned[0], n_layers)
         if self.fit not in (None, fit):
             raise UsageError(f"strategy {self.name!r} is not for {kind}; write features, or features:{fit}")
-        return Features(fit)
+        return Features(fit, self.pinned)
 
     def n_prefix_layers(self, n_layers: int) -> int:
         """All layers: nothing in the model trains."""
         return n_layers
+
+
+def _read_place(argument: str) -> tuple[int, Pooling]:
+    """`4.mean` → layer 4, mean."""
+    found = re.fullmatch(r"([0-9]{1,9})\.([a-z]+)", argument)
+    for pooling in get_args(Pooling):
+        if found is not None and found[2] == pooling:
+            return int(found[1]), pooling
+    raise UnreadableError("needs a layer (0: the embeddings), a dot and mean, first or last after the @")
 
 
 @final

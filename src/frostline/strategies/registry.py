@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from frostline.errors import UsageError, suggestion
 from frostline.strategies.adapter import Adapter
 from frostline.strategies.bitfit import BitFit
@@ -14,12 +16,15 @@ from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.strategy import Strategy, UnreadableError
+from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.transfer import Transfer
 
 _KNOWN: dict[str, type[Strategy]] = {
     "full": Full,
     "freeze": Freeze,
     "layers": Layers,
+    "attention": Attention,
+    "ffn": FeedForward,
     "reinit": Reinit,
     "transfer": Transfer,
     "lora": Lora,
@@ -29,7 +34,7 @@ _KNOWN: dict[str, type[Strategy]] = {
     "features": Features,
     "gradual": Gradual,
 }
-"""Strategy classes by the name before the colon."""
+"""Strategy classes by the name before the colon or the @."""
 
 
 def forms() -> str:
@@ -39,13 +44,15 @@ def forms() -> str:
 
 def parse(text: str) -> Strategy:
     """The strategy that this text names; raises a UsageError that lists the allowed forms."""
-    name, colon, argument = text.strip().partition(":")
+    # A colon only separates; an @, which says where, is part of the argument: attention@3 reads "@3".
+    name = re.split("[:@]", text.strip(), maxsplit=1)[0]
+    rest = text.strip()[len(name) :]
     kind = _KNOWN.get(name)
     if kind is None:
         raise UsageError(f"unknown strategy {text!r}; known: {forms()}.{suggestion(name, _KNOWN)}")
     try:
-        if colon and not argument:
+        if rest == ":":
             raise UnreadableError("has nothing after the colon")
-        return kind.read(argument)
+        return kind.read(rest.removeprefix(":"))
     except UnreadableError as error:
         raise UsageError(f"strategy {text!r} {error}; write {kind.forms}. Did you mean {kind.example!r}?") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
+from frostline.records.specs import Pooling
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
@@ -73,6 +74,11 @@ class Strategy(abc.ABC):
     def reader_depths(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
         """Depths whose states, of all tokens, an added head reads. Empty if the model's own head is used."""
         return ()
+
+    @property
+    def pinned_place(self) -> tuple[int, Pooling] | None:
+        """The layer and the pooling that a closed-form fit reads, if they are given; None: it chooses them."""
+        return None
 
     def n_prefix_layers(self, n_layers: int) -> int:  # noqa: ARG002
         """How many of the lowest layers stay frozen during the whole run. Above 0, the embeddings do too."""

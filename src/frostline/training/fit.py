@@ -22,6 +22,7 @@ from frostline.analysis import row_variance
 from frostline.kinds import Kind, Labels
 from frostline.model.added.readers import POOLINGS
 from frostline.records.results import Probe
+from frostline.records.specs import Pooling
 from frostline.training.pooled import Pooled
 
 _MOST_STEPS = 1000
@@ -48,7 +49,7 @@ class Fitted:
     """The outcome of a fit."""
 
     probes: tuple[Probe, ...]
-    """the best fit of every layer"""
+    """the best fit of every layer; of the given one, if a layer is given"""
     chosen: Probe
     """the best of all layers on the held-out rows"""
     model: Linear
@@ -78,12 +79,15 @@ class LinearFit:
     seed: int
     """draws the held-out rows"""
     threads: int
+    pinned: tuple[int, Pooling] | None = None
+    """the layer and the pooling; None: chosen"""
 
     def run(self) -> Fitted:
-        """Choose layer, pooling and strength, then fit."""
+        """Choose layer and pooling, unless they are given, and strength, then fit."""
         with threadpool_limits(self.threads):  # linear algebra gives other last bits with other numbers of threads
             kept, held = tasks.hold_out(self.train_labels, self.kind, self.seed)
-            labels, depths = self.train_labels[held], range(self.train.shape[1])
+            labels = self.train_labels[held]
+            depths = range(self.train.shape[1]) if self.pinned is None else [self.pinned[0]]
             best = [self._best(list(self._tried(depth, kept, held)), labels) for depth in depths]
             models = [self._fitted(tried.probe) for tried in best]
         probes = [self._scored(tried.probe, model) for tried, model in zip(best, models, strict=True)]
@@ -96,7 +100,8 @@ class LinearFit:
 
     def _tried(self, depth: int, kept: NDArray[np.int64], held: NDArray[np.int64]) -> Iterator[_Tried]:
         """All poolings and strengths for a layer, with their outputs for the held-out rows."""
-        for pooling, strength in itertools.product(POOLINGS, self.kind.fit_strengths):
+        poolings = POOLINGS if self.pinned is None else (self.pinned[1],)
+        for pooling, strength in itertools.product(poolings, self.kind.fit_strengths):
             features = self.train[:, depth, POOLINGS.index(pooling)]
             model = fit_linear(features[kept], self.train_labels[kept], self.kind.fit, strength, self.n_outputs)
             outputs, labels = model.outputs(features[held]), self.train_labels[held]

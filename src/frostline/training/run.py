@@ -230,6 +230,7 @@ class _Run:
             dev_labels=dev.labels,
             seed=seed_for(spec, "held out"),
             threads=spec.threads,
+            pinned=strategies.parse(spec.strategy).pinned_place,
         )
         fitted = fit.run()
         weight, bias = (torch.from_numpy(values) for values in (fitted.model.weight, fitted.model.bias))
