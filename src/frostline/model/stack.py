@@ -198,7 +198,9 @@ class Stack:
     def frozen_modules(self) -> list[nn.Module]:
         """The modules below the layers, and each layer, if none of their parameters trains."""
         found, part = self.structure, self.model.get_submodule
-        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        # Under all of its names: one parameter may move the weights of several layers (model/inside/subspace.py).
+        named = self.model.named_parameters(remove_duplicate=False)
+        trained = {name for name, parameter in named if parameter.requires_grad}
         frozen = [] if trained & set(found.below_parameters) else [part(name) for name in found.below_modules]
         for index, names in enumerate(found.layer_parameters):
             if not trained & set(names):

@@ -15,6 +15,7 @@ from frostline.strategies.registry import forms, parse
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.strategy import Strategy
 from frostline.strategies.sublayers import Attention, FeedForward
+from frostline.strategies.subspace import Subspace
 from frostline.strategies.transfer import Transfer
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Norms",
     "Reinit",
     "Strategy",
+    "Subspace",
     "Transfer",
     "forms",
     "parse",

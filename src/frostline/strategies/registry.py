@@ -17,6 +17,7 @@ from frostline.strategies.norms import Norms
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.strategy import Strategy, UnreadableError
 from frostline.strategies.sublayers import Attention, FeedForward
+from frostline.strategies.subspace import Subspace
 from frostline.strategies.transfer import Transfer
 
 _KNOWN: dict[str, type[Strategy]] = {
@@ -33,6 +34,7 @@ _KNOWN: dict[str, type[Strategy]] = {
     "norms": Norms,
     "features": Features,
     "gradual": Gradual,
+    "subspace": Subspace,
 }
 """Strategy classes by the name before the colon or the @."""
 
