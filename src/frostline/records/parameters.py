@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from frostline.records.serial import Record
+
+
+class AttentionHead(NamedTuple):
+    """One attention head. Where several queries share a key and a value (grouped-query attention), one such group."""
+
+    layer: int
+    """counted from 1"""
+    number: int
+    """within its layer, counted from 0"""
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.number}"
 
 
 @dataclass(frozen=True, kw_only=True)
