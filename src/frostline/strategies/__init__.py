@@ -8,6 +8,7 @@ from frostline.strategies.features import BiLstm, Features
 from frostline.strategies.freeze import Freeze, FreezeRest
 from frostline.strategies.full import Full
 from frostline.strategies.gradual import Gradual
+from frostline.strategies.heads import Heads, RankedHeads
 from frostline.strategies.layers import Layers
 from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
@@ -29,9 +30,11 @@ __all__ = [
     "FreezeRest",
     "Full",
     "Gradual",
+    "Heads",
     "Layers",
     "Lora",
     "Norms",
+    "RankedHeads",
     "Reinit",
     "Strategy",
     "Subspace",

@@ -11,6 +11,7 @@ from frostline.strategies.features import Features
 from frostline.strategies.freeze import Freeze
 from frostline.strategies.full import Full
 from frostline.strategies.gradual import Gradual
+from frostline.strategies.heads import Heads
 from frostline.strategies.layers import Layers
 from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
@@ -32,6 +33,7 @@ _KNOWN: dict[str, type[Strategy]] = {
     "adapter": Adapter,
     "bitfit": BitFit,
     "norms": Norms,
+    "heads": Heads,
     "features": Features,
     "gradual": Gradual,
     "subspace": Subspace,

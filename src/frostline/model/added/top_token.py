@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
@@ -54,13 +55,19 @@ _current: contextvars.ContextVar[TopLayerInput | None] = contextvars.ContextVar(
 def can_read_one_token(config: PreTrainedConfig, top: nn.Module) -> bool:
     """Whether the top layer can be called with one token per row.
 
-    The family must be a known one, and its projections must be plain: a LoRA update, for example, adds to them.
+    The family must be a known one, and its projections must be plain: a LoRA update, for example, adds to them. A
+    weight that is put together from trained slices (`inside/slices.py`) is read like any other.
     """
     names = _PROJECTIONS.get(config.model_type)
     if names is None:
         return False
     projections = [module for name, module in top.named_modules() if name.rpartition(".")[2] in names]
-    return len(projections) == len(names) and all(type(module) is nn.Linear for module in projections)
+    return len(projections) == len(names) and all(_is_plain(module) for module in projections)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    # torch gives a module with a parametrization a class of its own, below the module's class.
+    return type(module) is nn.Linear or (isinstance(module, nn.Linear) and parametrize.is_parametrized(module))
 
 
 @contextlib.contextmanager

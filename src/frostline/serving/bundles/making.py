@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig
 from frostline.errors import printable, some
 from frostline.kinds import kind_named
 from frostline.model.identity import other_layers, tokenizer_hash
+from frostline.model.inside.slices import merged_state
 from frostline.model.load import load_config
 from frostline.model.stack import NoDepthError, Stack
 from frostline.model.weight_files import HeldTensor, WeightFiles, WeightTensor, is_constant, open_weights
@@ -188,9 +189,12 @@ def _in_memory(stack: Stack, strategy: str) -> tuple[WeightFiles, Set[str]]:
 
 
 def held_tensors(model: nn.Module) -> dict[str, WeightTensor]:
-    """The parameters and stored buffers of a model by name; a tied tensor appears once."""
+    """The parameters and stored buffers of a model by name; a tied tensor appears once.
+
+    A weight that is put together from trained slices is there as the model computes with it.
+    """
     first: dict[int, str] = {}
-    states = model.state_dict(keep_vars=True)
+    states = merged_state(model)
     for name, tensor in states.items():
         first.setdefault(id(tensor), name)
     return {

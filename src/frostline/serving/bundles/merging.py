@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, one_line, some
@@ -54,11 +54,12 @@ def assembled(bundle: Bundle, base: str) -> Stack:
     config = load_config(str(bundle.folder))
     bare_model(kind, config, bundle.folder)
     loaded = load_checkpoint(base, head_seed=0, head=Head(kind.head_class, {"config": config}))
-    stack, strategy = Stack(loaded.model), parse(manifest.strategy)
-    if strategy.plan(stack).added:
+    stack, strategy, tensors = Stack(loaded.model), parse(manifest.strategy), _tensors(bundle)
+    is_merged = tensors.keys() <= stack.model.state_dict().keys()
+    if not is_merged and strategy.plan(stack).added:
         with torch.random.fork_rng(devices=[]):
             strategy.add_modules(stack)
-    _fill(stack.model, bundle, absent=loaded.missing | loaded.mismatched)
+    _fill(stack.model, bundle, tensors, absent=loaded.missing | loaded.mismatched)
     stack.eval()
     return stack
 
@@ -99,11 +100,17 @@ def base_tokenizer(bundle: Bundle, base: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _fill(model: nn.Module, bundle: Bundle, *, absent: Set[str]) -> None:
+def _tensors(bundle: Bundle) -> dict[str, Tensor]:
+    """The tensors of a bundle, widened to fp32."""
+    with one_line_errors(str(bundle.folder), "bundle"):
+        stored = load_file(bundle.folder / TAIL)
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in stored.items()}
+
+
+def _fill(model: nn.Module, bundle: Bundle, tensors: dict[str, Tensor], *, absent: Set[str]) -> None:
     """Puts the tensors of a bundle into their places; every weight that the base does not have must be among them."""
     path = bundle.folder / TAIL
     with one_line_errors(str(bundle.folder), "bundle"):
-        tensors = {name: t.float() if t.is_floating_point() else t for name, t in load_file(path).items()}
         found = model.load_state_dict(tensors, strict=False)
     if found.unexpected_keys:
         raise DataError(f"it holds {some(sorted(found.unexpected_keys))}, which the model does not have", path=path)
