@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from frostline.errors import UsageError, suggestion
+from frostline.measures.importance import Importance
 from frostline.measures.measure import Measure, UnreadableMeasureError
+from frostline.measures.movement import Movement
+from frostline.measures.pruning import Pruning
 
-_KNOWN: dict[str, type[Measure]] = {}
+_KNOWN: dict[str, type[Measure]] = {
+    "importance": Importance,
+    "movement": Movement,
+    "pruning": Pruning,
+}
 """Measure classes by the name before the colon."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,6 +20,18 @@ class AttentionHead(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.layer}.{self.number}"
+
+
+def written_heads(heads: Iterable[AttentionHead]) -> str:
+    """Attention heads in one word: `3.0+3.5`."""
+    return "+".join(map(str, heads))
+
+
+def read_heads(text: str) -> tuple[AttentionHead, ...] | None:
+    """The attention heads of `3.0+3.5`, each named once, in their order; None if the text cannot be read."""
+    found = [re.fullmatch(r"([1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", part) for part in text.split("+")]
+    heads = tuple(AttentionHead(int(one[1]), int(one[2])) for one in found if one is not None)
+    return heads if len({*heads}) == len(found) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args, final
+from typing import TYPE_CHECKING, final, get_args
 
 from frostline.errors import UsageError
 from frostline.records.depth import Rank
-from frostline.records.parameters import AttentionHead
+from frostline.records.parameters import AttentionHead, read_heads, written_heads
 from frostline.records.plans import Plan
 from frostline.strategies.strategy import Strategy, UnreadableError, check_layers, read_number
 
@@ -42,12 +41,15 @@ class Heads(Strategy):
             if by is None:
                 raise UnreadableError(f"is ranked by {', '.join(RANKS[:-1])} or {RANKS[-1]}, not by {rank!r}")
             return RankedHeads(read_number(number, least=1), by)
-        return cls(frozenset(map(_read_head, argument.split("+"))))
+        heads = read_heads(argument)
+        if heads is None:
+            raise UnreadableError("needs attention heads as layer.head, layers from 1 and heads from 0, each once")
+        return cls(frozenset(heads))
 
     @property
     def name(self) -> str:
         """`heads:3.0+3.5`."""
-        return f"heads:{'+'.join(map(str, sorted(self.trained)))}"
+        return f"heads:{written_heads(sorted(self.trained))}"
 
     def plan(self, stack: Stack) -> Plan:
         """The slices and the task head. The state below the lowest layer with a trained attention head may be cached.
@@ -142,9 +144,3 @@ class RankedHeads(Strategy):
             "attention heads, for example heads:3.0+3.5"
         )
 
-
-def _read_head(text: str) -> AttentionHead:
-    found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", text)
-    if found is None or int(found[1]) < 1:
-        raise UnreadableError(f"needs attention heads as layer.head, layers from 1 and heads from 0, not {text!r}")
-    return AttentionHead(int(found[1]), int(found[2]))
