@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from frostline.errors import UsageError, suggestion
+from frostline.measures.change import Change
 from frostline.measures.importance import Importance
 from frostline.measures.measure import Measure, UnreadableMeasureError
 from frostline.measures.movement import Movement
 from frostline.measures.pruning import Pruning
+from frostline.measures.scout import Scout
 
 _KNOWN: dict[str, type[Measure]] = {
+    "change": Change,
     "importance": Importance,
     "movement": Movement,
     "pruning": Pruning,
+    "scout": Scout,
 }
 """Measure classes by the name before the colon."""
 
