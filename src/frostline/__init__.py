@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import bundle, compare, curve, dry_run, find, merge_bundle, rates, sizes, train
+    from frostline.api import bundle, compare, curve, dry_run, few, find, merge_bundle, rates, sizes, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
@@ -30,6 +30,7 @@ _HOMES = {
     "compare": "frostline.api",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
+    "few": "frostline.api",
     "find": "frostline.api",
     "rates": "frostline.api",
     "sizes": "frostline.api",
@@ -54,6 +55,7 @@ __all__ = [
     "compare",
     "curve",
     "dry_run",
+    "few",
     "find",
     "freeze",
     "merge_bundle",

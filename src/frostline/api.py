@@ -5,8 +5,7 @@ Importing this module does not import torch: a session does so once settings and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -17,22 +16,27 @@ from frostline.records.depth import FULL
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import BundleDtype, Protocol, RunSpec
-from frostline.report.progress.display import Progress, make_progress
-from frostline.report.terminal import Screen
+from frostline.report.progress.display import Progress
 from frostline.report.wording import curve_words
 from frostline.saving.folder import check_new_folder
+from frostline.serving.bundles.calls import bundle as bundle
+from frostline.serving.bundles.calls import merge_bundle as merge_bundle
 from frostline.strategies import Freeze, Full
 from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.curve import CurveStudy
-from frostline.studies.driver import Session
+from frostline.studies.driver import open_session
 from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
+from frostline.studies.inside.calls import few as few
+from frostline.studies.inside.calls import few_request
+from frostline.studies.inside.few import FewStudy
 from frostline.studies.planning.axis import spec_at
 from frostline.studies.probes import ProbesStudy
 from frostline.studies.requests.parse import Parsed, parse
 from frostline.studies.requests.settings import (
     CompareSettings,
     CurveSettings,
+    FewSettings,
     FindSettings,
     SizesSettings,
     TrainSettings,
@@ -51,7 +55,6 @@ from frostline.studies.train import train as train_strategy
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
-    from frostline.serving.bundle import Bundle
     from frostline.studies.planning.estimate import Estimate
     from frostline.studies.requests.resolve import Inputs
 
@@ -70,7 +73,7 @@ def curve(model: Any, task: Any, *, progress: Progress | None = None, **settings
         settings: the command's flags by their names: `out`, `data`, `seeds=5`, `lr`, `frozen="0,6-12"`, ….
     """
     parsed = parse(model, task, settings, CurveSettings)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         if parsed.options.probe:
             session.run_beside(ProbesStudy(), parsed.request)
         finished = session.run(CurveStudy(), parsed.request)
@@ -87,7 +90,7 @@ def sizes(model: Any, task: Any, *, progress: Progress | None = None, **settings
         settings: those of `curve`; `train_sizes=[50, 100]`; `equal="epochs"` or `"steps"`: what all sizes share.
     """
     parsed = parse(model, task, settings, SizesSettings)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         finished = session.run(SizesStudy(), _sizes_request(parsed))
     return result_of(SizesResult, finished.record, [finished.chapter])
 
@@ -102,7 +105,7 @@ def rates(model: Any, task: Any, *, progress: Progress | None = None, **settings
         settings: those of `curve`.
     """
     parsed = parse(model, task, settings, CurveSettings)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         finished = session.run(RatesStudy(), parsed.request)
     return result_of(RatesResult, finished.record, [finished.chapter])
 
@@ -122,7 +125,7 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
     """
     parsed = parse(model, task, settings, FindSettings, protocol="tuned")
     places = _destinations(parsed.own, parsed.request.model)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         finished = session.run(FindStudy(), _find_request(parsed))
         if places:
             resolved = finished.resolved.resolved
@@ -155,7 +158,7 @@ def compare(
             given.
     """
     parsed = parse(model, task, settings, CompareSettings, protocol="tuned")
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         finished = session.run(CompareStudy(), _compare_request(parsed))
     return result_of(ComparisonResult, finished.record, [finished.chapter])
 
@@ -183,47 +186,8 @@ def train(model: Any, task: Any, *, progress: Progress | None = None, **settings
     protocol: Protocol = "paper" if settings.get("strategy") is None else "tuned"
     parsed = parse(model, task, given, TrainSettings, protocol=protocol)
     places = _destinations(parsed.own, parsed.request.model)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         return train_strategy(session, wanted, places)
-
-
-def bundle(
-    folder: str | Path,
-    base: str | Path,
-    save: str | Path,
-    *,
-    name: str | None = None,
-    dtype: BundleDtype = "fp32",
-    dev: str | Path | None = None,
-) -> Bundle:
-    """Writes what a fine-tuned model adds to its base, whatever tool trained it, as a new folder; returns the bundle.
-
-    Args:
-        folder: a fine-tuned transformers folder with safetensors.
-        base: the model that it was fine-tuned from: a folder or a Hub name.
-        save: the new folder.
-        name: the task's name when it is served; by default the folder's.
-        dtype: number format: `fp16` and `bf16` take half the space and move the numbers a little.
-        dev: a file of labelled rows, with a column `label`, to measure the score and what `dtype` costs.
-    """
-    check_choice("dtype", dtype, get_args(BundleDtype))
-    from frostline.serving.bundles.folders import DevRows, bundle_folder
-
-    rows = None if dev is None else DevRows(file=Path(dev))
-    return bundle_folder(Path(folder), str(base), Path(save), name=name, dtype=dtype, dev=rows).bundle
-
-
-def merge_bundle(folder: str | Path, base: str | Path, save: str | Path) -> Path:
-    """Writes a bundle and its base as one ordinary model folder, as `train(save=…)` would have.
-
-    Args:
-        folder: the bundle.
-        base: the model that it was made for; another one is refused.
-        save: the new folder.
-    """
-    from frostline.serving.bundles import merging
-
-    return merging.merge_bundle(Path(folder), str(base), Path(save))
 
 
 Command = Literal["curve", "find", "compare"]
@@ -235,20 +199,24 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
     Args:
         model: as for the command.
         task: as for the command.
-        command: `curve` (with `train_sizes` too), `find` or `compare`.
+        command: `curve` (with `train_sizes` too), `find` or `compare` (with `per_class` too).
         settings: as for the command.
     """
     check_choice("command", command, get_args(Command))
+    if command == "compare" and settings.get("per_class") is not None:
+        parsed = parse(model, task, settings, FewSettings)
+        with open_session(parsed, None) as session:
+            return session.estimate(FewStudy(), few_request(parsed))
     if command == "compare":
         parsed = parse(model, task, settings, CompareSettings, protocol="tuned")
-        with _session(parsed, None) as session:
+        with open_session(parsed, None) as session:
             return session.estimate(CompareStudy(), _compare_request(parsed))
     if command == "find":
         parsed = parse(model, task, settings, FindSettings, protocol="tuned")
-        with _session(parsed, None) as session:
+        with open_session(parsed, None) as session:
             return session.estimate(FindStudy(), _find_request(parsed))
     parsed = parse(model, task, settings, SizesSettings)
-    with _session(parsed, None) as session:
+    with open_session(parsed, None) as session:
         if "train_sizes" in parsed.own:
             return session.estimate(SizesStudy(), _sizes_request(parsed))
         if parsed.own.get("rates_at_depths"):
@@ -261,19 +229,12 @@ def curve_and_plain_loop(
 ) -> tuple[CurveResult, float]:
     """A curve, and the seconds that its runs would take one by one in a plain training loop."""
     parsed = parse(model, task, settings, CurveSettings)
-    with _session(parsed, progress) as session:
+    with open_session(parsed, progress) as session:
         finished = session.run(CurveStudy(), parsed.request)
         from frostline.studies.planning.estimate import plain_loop_seconds
 
         seconds = plain_loop_seconds(session.resolver, finished.resolved)
     return result_of(CurveResult, finished.record, [finished.chapter]), seconds
-
-
-@contextmanager
-def _session(parsed: Parsed, progress: Progress | None) -> Iterator[Session]:
-    shown = progress or make_progress(Screen(stderr=True))
-    with shown, Session(parsed.request, parsed.options, shown) as session:
-        yield session
 
 
 def _compare_request(parsed: Parsed) -> CompareRequest:

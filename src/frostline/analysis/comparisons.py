@@ -95,6 +95,8 @@ class Comparison(Record):
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
     """what the reader should know about data, model and statistics"""
+    per_class: int | None = added_later(None)
+    """training rows of each class, which every seed draws anew; None: all runs train on the same rows"""
 
     @property
     def n_crashed(self) -> int:
@@ -150,10 +152,19 @@ def build_comparison(
         cost=cost,
         runs=runs,
         warnings=(),
+        per_class=_per_class(request, groups),
     )
     missing = {name: group.missing_seeds() for name, group in groups.items()}
     warnings = [*_warnings(comparison, missing), *run_warnings(groups.values())]
     return comparison.replace(warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _per_class(request: StudyRequest, groups: Mapping[str, Replicates]) -> int | None:
+    """Training rows of each class, where every seed draws equally many."""
+    if not request.is_balanced:
+        return None
+    first = next(result for group in groups.values() for result in group.finished())
+    return first.n_train // len(first.label_names)
 
 
 def _adjusted_interval(name: str, groups: Mapping[str, Replicates], frame: Frame) -> Interval | None:

@@ -9,7 +9,7 @@ from typing import Any
 from frostline.cli.app import app
 from frostline.cli.flags import AsJson, DryRun, Model, TaskName, console, end, flagged, print_json, say
 from frostline.errors import UsageError
-from frostline.studies.requests.settings import CompareSettings, FindSettings, SizesSettings, TrainSettings
+from frostline.studies.requests.settings import FewSettings, FindSettings, SizesSettings, TrainSettings
 
 
 @app.command()
@@ -39,12 +39,15 @@ def curve(
 
 
 @app.command()
-@flagged(CompareSettings, required=("strategies",))
+@flagged(FewSettings, required=("strategies",))
 def compare(
     model: Model, task: TaskName, settings: dict[str, Any], dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Compare strategies (freezing, LoRA, adapters, …) under one protocol: quality against cost."""
-    _study("compare", model, task, settings, dry_run=dry_run, as_json=as_json)
+    if "steps" in settings and "per_class" not in settings:
+        raise UsageError("--steps is for --per-class; give that too, or use --epochs")
+    name = "few" if "per_class" in settings and not dry_run else "compare"
+    _study(name, model, task, settings, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

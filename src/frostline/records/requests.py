@@ -63,6 +63,10 @@ class StudyRequest(Record):
     """train exactly this many steps; None: whole epochs"""
     subset_of: int | None = added_later(None)
     """of a curve at one of several training sizes: the largest size; each seed draws its own rows"""
+    is_balanced: bool = added_later(False)
+    """of a comparison on few examples: each seed draws equally many rows of each class"""
+    passes: int = added_later(1)
+    """passes over the training rows between two scores on dev: together they are one epoch"""
     until_settled: bool = added_later(False)
     """add seeds to open depths while they can settle something; failed runs are replaced for verdicts"""
     max_seeds: int = added_later(20)
@@ -96,6 +100,8 @@ class ResolvedAxis(Record):
     """its value at each place"""
     strategies: tuple[str, ...]
     """what is trained at each place; ranked attention heads by their names"""
+    trained_layers: tuple[int, ...]
+    """how many layers train at each place"""
     total: int | None = None
     """how many there are of what the values count: layers or attention heads; None: no number"""
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from frostline.analysis import Comparison
+from frostline.analysis.inside.few import build_few
 from frostline.report import comparison_tables, numbers
 from frostline.report.chapter import Chapter
 from frostline.report.charts import comparison as comparison_charts
+from frostline.report.inside.few_chapter import FewChapter
 from frostline.report.sections import Section, Shown, charted, drawn
 from frostline.report.tables import Table, number_row
 from frostline.report.wording import comparison_words, curve_words
@@ -134,6 +136,22 @@ class ComparisonChapter(Chapter):
     def pictures(cls, chapters: Sequence[Self]) -> list[Drawing]:
         """Quality against cost, one chart per comparison."""
         return [comparison_charts.titled_chart(chapter.comparison) for chapter in chapters]
+
+    @classmethod
+    def overviews(cls, chapters: Sequence[Self]) -> Sequence[Chapter]:
+        """Summaries of comparisons on few examples that differ only in their training rows per class."""
+        groups: dict[tuple[str, ...], list[Comparison]] = {}
+        for compared in (chapter.comparison for chapter in chapters):
+            if compared.per_class is not None:
+                alike = compared.task, compared.model, compared.metric, compared.protocol
+                groups.setdefault(alike, []).append(compared)
+        return [FewChapter(few=build_few(group)) for group in groups.values() if _is_one_grid(group)]
+
+
+def _is_one_grid(group: Sequence[Comparison]) -> bool:
+    """Whether there are several sizes, each once; two comparisons of one size are of different strategies or steps."""
+    sizes = [compared.per_class for compared in group]
+    return len(sizes) > 1 and len(set(sizes)) == len(sizes)
 
 
 def _sections(comparison: Comparison, suffix: str, of: str) -> Iterator[Section | None]:

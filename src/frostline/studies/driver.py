@@ -26,11 +26,13 @@ from frostline.records.requests import RunOptions, StudyRequest
 from frostline.records.results import Environment, RunResult
 from frostline.report.chapter import Chapter
 from frostline.report.formats.registry import write_report, write_result
-from frostline.report.progress.display import Progress
+from frostline.report.progress.display import Progress, make_progress
 from frostline.report.progress.live import LivePage
+from frostline.report.terminal import Screen
 from frostline.storage import atomic
 from frostline.studies.planning.axis import run_cost
 from frostline.studies.requests.config_file import resolved_config
+from frostline.studies.requests.parse import Parsed
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
 
@@ -212,6 +214,14 @@ class Session:
         out, limit = self.options.out, self.options.max_cache_bytes
         text = resolved_config(study.name, study.base(resolved), study.settings(resolved), out, limit)
         atomic.write(out / f"{study.name}.yaml", text)
+
+
+@contextlib.contextmanager
+def open_session(parsed: Parsed, progress: Progress | None) -> Iterator[Session]:
+    """A session for the settings of a command; it shows how it goes on standard error, unless told otherwise."""
+    shown = progress or make_progress(Screen(stderr=True))
+    with shown, Session(parsed.request, parsed.options, shown) as session:
+        yield session
 
 
 @final

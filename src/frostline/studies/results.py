@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from frostline.analysis import Comparison, Curve, Finding, Rates, Sizes
+from frostline.analysis.inside.few import FewExamples
 from frostline.records.depth import depth_words
 from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
@@ -16,6 +17,7 @@ from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.registry import write_report
 from frostline.report.grid_chapters import RatesChapter, SizesChapter
+from frostline.report.inside.few_chapter import FewChapter
 from frostline.report.terminal import format_result
 
 ResultT = TypeVar("ResultT", bound=Record)
@@ -89,6 +91,15 @@ class ComparisonResult(Comparison, Reportable):
 
     def _chapter(self) -> Chapter:
         return ComparisonChapter(comparison=self)
+
+
+@final
+class FewResult(FewExamples, Reportable):
+    """Finished comparisons on few examples."""
+
+    def _chapter(self) -> Chapter:
+        parts = tuple(ComparisonChapter(comparison=one.comparison) for one in self.sizes)
+        return FewChapter(few=self, comparisons=parts)
 
 
 def result_of(kind: type[ResultT], record: Record, chapters: Sequence[Chapter]) -> ResultT:

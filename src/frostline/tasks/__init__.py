@@ -4,7 +4,7 @@ from frostline.tasks.demo import demo_model_folder
 from frostline.tasks.formats.files import read_columns, read_objects
 from frostline.tasks.formats.memory import write_rows
 from frostline.tasks.load import OpenedTask, TaskOptions, known, load, metrics_of, open_task, parse, resolve
-from frostline.tasks.split import hold_out, subset_order
+from frostline.tasks.split import balanced_order, hold_out, subset_order
 from frostline.tasks.task import GlueFiles, Rows, Task, TaskData
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Task",
     "TaskData",
     "TaskOptions",
+    "balanced_order",
     "demo_model_folder",
     "hold_out",
     "known",

@@ -57,6 +57,19 @@ def subset_order(labels: Labels, kind: Kind, seed: int) -> NDArray[np.int64]:
     return kind.order(labels, np.random.default_rng(derived_seed(seed, "tasks/subset")))
 
 
+def balanced_order(labels: Labels, kind: Kind, seed: int) -> NDArray[np.int64]:
+    """An order of the training rows whose beginnings hold equally many rows of each class, as long as all have some.
+
+    One row of each class, then another of each, and so on: the subset of k rows per class is part of that of k + 1.
+    """
+    order = subset_order(labels, kind, seed)
+    rank = np.empty(len(order), dtype=np.int64)
+    for label in np.unique(labels):
+        places = np.flatnonzero(labels[order] == label)
+        rank[places] = np.arange(len(places))
+    return order[np.lexsort((labels[order], rank))]
+
+
 def sample(rows: _RowsT, kind: Kind, purpose: str, n_most: int | None) -> _RowsT:
     """At most `n_most` of the rows; a larger sample for the same purpose contains the smaller one."""
     if n_most is None or n_most >= len(rows):

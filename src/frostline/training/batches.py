@@ -248,9 +248,13 @@ def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:
 
 def n_steps(spec: RunSpec, n_rows: int) -> int:
     """Steps of a whole run on so many rows."""
-    return spec.max_steps or spec.epochs * math.ceil(n_rows / spec.batch_size)
+    return spec.max_steps or spec.epochs * _steps_per_epoch(spec, n_rows)
 
 
 def n_epochs(spec: RunSpec, n_rows: int) -> int:
     """Epochs of a whole run; the last one may be cut short by `max_steps`."""
-    return math.ceil(n_steps(spec, n_rows) / math.ceil(n_rows / spec.batch_size))
+    return math.ceil(n_steps(spec, n_rows) / _steps_per_epoch(spec, n_rows))
+
+
+def _steps_per_epoch(spec: RunSpec, n_rows: int) -> int:
+    return spec.passes * math.ceil(n_rows / spec.batch_size)

@@ -202,10 +202,13 @@ class Descent:
         return spec.learning_rate * _rate_share(self.n_done, self._n_steps, spec.warmup_share)
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch."""
+        """The batches of an epoch, pass after pass: each is the epoch it would be if dev were scored after it."""
         training = self._training
-        split, size = training.train, training.spec.batch_size
-        return training_batches(split.encoded, size, seed=training.order_seed, epoch=epoch, positions=split.positions)
+        split, size, n_passes = training.train, training.spec.batch_size, training.spec.passes
+        for number in range((epoch - 1) * n_passes + 1, epoch * n_passes + 1):
+            yield from training_batches(
+                split.encoded, size, seed=training.order_seed, epoch=number, positions=split.positions
+            )
 
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""

@@ -148,10 +148,11 @@ class Preparer:
         if spec.subset_seed is None:
             return Split(self._tokens(spec, data.train, "train", tokenizer), source="train")
         seed = derived_seed(spec.master_seed, f"subset {spec.subset_seed}")
-        order = tasks.subset_order(data.train.labels, data.kind, seed)
+        order = (tasks.balanced_order if spec.is_balanced else tasks.subset_order)(data.train.labels, data.kind, seed)
         n_rows = spec.task.max_train or len(order)
         largest = np.sort(order[: spec.subset_of or n_rows])
-        name = f"train, {len(largest)} of seed {spec.subset_seed}, {spec.master_seed}"
+        which = "balanced, " if spec.is_balanced else ""
+        name = f"train, {which}{len(largest)} of seed {spec.subset_seed}, {spec.master_seed}"
         encoded = self._tokens(spec, data.train.take(largest), name, tokenizer)
         return Split(encoded, rows=np.searchsorted(largest, np.sort(order[:n_rows])), source="train")
 

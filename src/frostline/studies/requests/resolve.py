@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeVar, final
 
 import numpy as np
@@ -27,7 +28,9 @@ from frostline.records.serial import Record, request_fields
 from frostline.records.specs import Layout, RunSpec, TaskSpec
 from frostline.storage.prefix_cache import default_folder, free_bytes
 from frostline.storage.runs import FolderIdentity, Store
-from frostline.strategies import Freeze, Full, Strategy, parse
+from frostline.strategies import Full, RankedHeads, Strategy, parse
+from frostline.studies.planning.axis import axis_of
+from frostline.studies.requests.axes import on_axis
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode
@@ -35,6 +38,8 @@ from frostline.training.prefix import estimated_bytes
 
 MOST_UNKNOWN = 0.5
 """Largest share of unknown tokens that is trained on: above it there is nothing to learn from (TRAPS 31)."""
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -81,8 +86,20 @@ class Resolver:
 
     def resolve(self, command: str, request: StudyRequest, *, needs_depth: bool = True) -> ResolvedRequest:
         """The request as this call, or an earlier one with the same request, resolved it."""
-        resolved = self.fill_in(request, needs_depth=needs_depth)
-        return self.keep(command, request_fields(request), resolved)
+        resolved, asked = self.fill_in(request, needs_depth=needs_depth), request_fields(request)
+        return self.kept(command, asked, ResolvedRequest) or self.keep(command, asked, self.placed(resolved))
+
+    def placed(self, filled: ResolvedRequest) -> ResolvedRequest:
+        """The request with the values of its axis; as it is, if that is depth."""
+        return filled if filled.request.axis == "depth" else on_axis(self, filled)
+
+    def named(self, resolved: ResolvedRequest, strategy: Strategy) -> Strategy:
+        """The strategy with its attention heads ranked, on training rows, and named; any other as it is."""
+        if not isinstance(strategy, RankedHeads):
+            return strategy
+        from frostline.studies.planning.ranking import resolve_heads
+
+        return resolve_heads(self, resolved, strategy)
 
     def kept(self, command: str, asked: object, kind: type[RecordT]) -> RecordT | None:
         """What an earlier call that asked for this resolved; None if this is the first."""
@@ -140,15 +157,18 @@ class Resolver:
 
     def describe_depths(self, resolved: ResolvedRequest) -> list[str]:
         """What each depth of a curve or a search trains, and how prefix states are kept."""
-        strategies: list[Strategy] = [Full(), *(Freeze(depth) for depth in resolved.depths)]
-        plans = {strategy.name: self.plan(resolved, strategy) for strategy in strategies}
-        lines = self.describe(resolved, plans)
+        axis = axis_of(resolved)
+        plans = {strategy.name: self.plan(resolved, strategy) for strategy in axis.strategies.values()}
+        labels = {} if axis.named is None else {one.strategy.name: one.label for one in axis.values}
+        lines = self.describe(resolved, plans, labels)
         size = f"about {self.inputs(resolved).prefix_bytes(resolved.request) / 1e6:.0f} MB per depth"
         kept = f"cached, {size}" if resolved.is_cached else "computed in every step"
         return [*lines, f"frozen-layer outputs are {kept}"]
 
-    def describe(self, resolved: ResolvedRequest, plans: Mapping[str, Plan]) -> list[str]:
-        """The model, the data and its warnings, and what each strategy trains."""
+    def describe(
+        self, resolved: ResolvedRequest, plans: Mapping[str, Plan], labels: Mapping[str, str] = NO_LABELS
+    ) -> list[str]:
+        """The model, the data and its warnings, and what each strategy trains; it is called by its label, or name."""
         base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
         kind = base.task.kind or ""
         total = stack.count(stack.all_parameters)
@@ -158,7 +178,7 @@ class Resolver:
             f"{base.task.name}: {rows}, score: {base.task.metric}",
             *(f"warning: {warning}" for warning in data.warnings),
             *(
-                f"{name}: {trained_words(parse(name).resolved(resolved.n_layers, kind), plan, stack, base.epochs)}"
+                f"{labels.get(name, name)}: {trained_words(parse(name).resolved(resolved.n_layers, kind), plan, stack, base.epochs)}"
                 for name, plan in plans.items()
             ),
         ]
@@ -243,6 +263,8 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         max_steps=request.max_steps,
         subset_seed=None if request.subset_of is None else request.seeds[0],
         subset_of=request.subset_of,
+        is_balanced=request.is_balanced,
+        passes=request.passes,
         standardised=request.protocol == "tuned" and kind_of(task).class_names is None,
         precision=_precision(request, device),
     )
@@ -286,6 +308,8 @@ def _check_known(train: Encoded, pretrained: Pretrained) -> None:
 
 def _depths(request: StudyRequest, n_layers: int) -> tuple[int, ...]:
     """The depths asked for, ascending; by default from half of the layers to all, as in the paper."""
+    if request.axis != "depth":
+        return ()
     if request.frozen is None:
         return tuple(range(n_layers // 2, n_layers + 1))
     depths = tuple(sorted(set(request.frozen)))

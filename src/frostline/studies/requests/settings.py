@@ -183,7 +183,29 @@ class StrategySettings(TypedDict, total=False):
             items=str,
         ),
     ]
-    protocol: Annotated[Protocol, Flag(default="tuned")]
+    protocol: Annotated[Protocol, Flag(default="tuned; paper with --per-class")]
+
+
+class PerClassSettings(TypedDict, total=False):
+    """Several comparisons, each on another number of training rows per class."""
+
+    per_class: Annotated[
+        str | Sequence[int],
+        Flag(
+            help="compare with each of these numbers of training rows per class, for example 8,16,64; each seed draws "
+            "its own rows",
+            default="all rows",
+            type=str,
+            items=int,
+        ),
+    ]
+    steps: Annotated[
+        int,
+        Flag(
+            help="with --per-class: training steps at every number of rows",
+            default="200, or the epochs of the largest if they take more",
+        ),
+    ]
 
 
 class ModelSettings(TypedDict, total=False):
@@ -232,6 +254,10 @@ class CompareSettings(DataSettings, StrategySettings, StudySettings, total=False
     """Settings of `frostline.compare`."""
 
 
+class FewSettings(CompareSettings, PerClassSettings, total=False):
+    """Settings of `frostline.few`, and of the command `compare`, which takes both."""
+
+
 class TrainSettings(
     DataSettings, ModelSettings, BundleSettings, OptimizerSettings, MachineSettings, OutputSettings, total=False
 ):
@@ -248,6 +274,7 @@ PANELS: Mapping[str, tuple[Any, ...]] = {
         RatesSettings,
         GoalSettings,
         StrategySettings,
+        PerClassSettings,
         ModelSettings,
     ),
     "Training": (SeedSettings, OptimizerSettings),

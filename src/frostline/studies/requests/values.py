@@ -99,13 +99,13 @@ def read_strategies(value: object) -> tuple[str, ...]:
     return written
 
 
-def read_sizes(value: object) -> tuple[int, ...]:
+def read_sizes(value: object, name: str = "train sizes") -> tuple[int, ...]:
     """`"50,100"` → those numbers of training rows, ascending."""
     if isinstance(value, str):
-        value = [_whole("train sizes", part) for part in value.split(",") if part.strip()]
-    sizes = _whole_numbers("train sizes", [value] if isinstance(value, int) else value)
+        value = [_whole(name, part) for part in value.split(",") if part.strip()]
+    sizes = _whole_numbers(name, [value] if isinstance(value, int) else value)
     if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
-        raise UsageError(f"train sizes are {', '.join(map(str, sizes)) or 'none'}; give numbers of rows, each once")
+        raise UsageError(f"{name} are {', '.join(map(str, sizes)) or 'none'}; give numbers of rows, each once")
     return tuple(sorted(sizes))
 
 
