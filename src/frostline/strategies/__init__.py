@@ -14,6 +14,7 @@ from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
 from frostline.strategies.registry import forms, parse
 from frostline.strategies.reinit import Reinit
+from frostline.strategies.saved import Saved
 from frostline.strategies.strategy import Strategy
 from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.subspace import Subspace
@@ -36,6 +37,7 @@ __all__ = [
     "Norms",
     "RankedHeads",
     "Reinit",
+    "Saved",
     "Strategy",
     "Subspace",
     "Transfer",

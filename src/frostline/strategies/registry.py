@@ -16,6 +16,7 @@ from frostline.strategies.layers import Layers
 from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
 from frostline.strategies.reinit import Reinit
+from frostline.strategies.saved import Saved
 from frostline.strategies.strategy import Strategy, UnreadableError
 from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.subspace import Subspace
@@ -37,6 +38,7 @@ _KNOWN: dict[str, type[Strategy]] = {
     "features": Features,
     "gradual": Gradual,
     "subspace": Subspace,
+    "saved": Saved,
 }
 """Strategy classes by the name before the colon or the @."""
 

@@ -34,6 +34,8 @@ class Strategy(abc.ABC):
     """learning rates to try; not used by a closed-form strategy"""
     is_closed_form: ClassVar[bool] = False
     """the result is computed directly, without gradient steps; its specs have learning rate 0"""
+    keeps_head: ClassVar[bool] = False
+    """the model has the head that it was saved with, not a new one"""
 
     @classmethod
     @abc.abstractmethod

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
 from frostline.errors import DataError
 from frostline.model.identity import Identity
+from frostline.model.inside.saved import load_as_saved
 from frostline.model.load import identify, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
@@ -97,8 +98,23 @@ def seed_for(spec: RunSpec, purpose: str) -> int:
 
 
 def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
-    """The pretrained model with the run's new head; a DataError if it is not the one that the run was planned for."""
-    model = load_model(
+    """The pretrained model with the run's new head; a DataError if it is not the one that the run was planned for.
+
+    A strategy that keeps the head gets the model as it was saved.
+    """
+    if strategies.parse(spec.strategy).keeps_head:
+        data = prepared.data
+        model = load_as_saved(spec.model, data.kind, data.label_names, prepared.tokenizer.pad_token_id)
+    else:
+        model = _with_new_head(spec, prepared)
+    stack = Stack(model.to(spec.device))
+    if spec.layout != "padded":
+        stack.allow_packing()
+    return stack
+
+
+def _with_new_head(spec: RunSpec, prepared: Prepared) -> PreTrainedModel:
+    return load_model(
         spec.model,
         revision=spec.model_revision,
         identity=prepared.identity,
@@ -106,10 +122,6 @@ def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
         head=prepared.data.head,
         pad_token_id=prepared.tokenizer.pad_token_id,
     )
-    stack = Stack(model.to(spec.device))
-    if spec.layout != "padded":
-        stack.allow_packing()
-    return stack
 
 
 @dataclass

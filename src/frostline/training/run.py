@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from frostline import strategies
 from frostline.analysis import row_variance
-from frostline.model.added.readers import CHOSEN, LinearReader
 from frostline.model.added.redraw import redraw
 from frostline.model.stack import FrozenMovedError, Stack
 from frostline.records.arrays import StoredArray
@@ -30,24 +29,14 @@ from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions,
 from frostline.records.specs import RunSpec
 from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
-from frostline.training.fit import LinearFit
 from frostline.training.forward import DivergedError, Forward
 from frostline.training.inside.measuring import measured
-from frostline.training.loop import (
-    Descent,
-    PausedTraining,
-    Trained,
-    Training,
-    diverged,
-    scores,
-    train,
-)
+from frostline.training.inside.without_steps import TRAIN_SAMPLE, as_saved, fitted
+from frostline.training.loop import Descent, PausedTraining, Trained, Training, diverged, scores, train
 from frostline.training.memory import MemoryMeter
 from frostline.training.prefix import Prefixes
 from frostline.training.prepare import Prepared, Preparer, device_model, load_stack, seed_for, seeded, torch_settings
 
-TRAIN_SAMPLE = 1000
-"""Rows of the fixed sample for the training score."""
 OnEpoch = Callable[[EpochRecord], None]
 
 versions()  # remembers them at import: packages may be replaced on disk while this process runs
@@ -108,7 +97,7 @@ class Runner:
         with MemoryMeter(spec.device) as meter, seeded(spec):
             began = time.perf_counter()
             run = _begun(spec, prepared, on_epoch)
-            trained = run.fit() if run.plan.fit == "closed_form" else run.train(start, until)
+            trained = run.outcome(start, until)
             if isinstance(trained, PausedTraining):
                 return _paused(run.training, trained), run.stack
             train_score = run.train_score(trained)
@@ -181,6 +170,16 @@ class _Run:
             on_epoch=self.on_epoch,
         )
 
+    def outcome(self, start: Checkpoint | None, until: int | None) -> Trained | PausedTraining:
+        """Trains, fits or only scores, as the plan says."""
+        match self.plan.fit:
+            case "closed_form":
+                return fitted(self.training, self.prepared, self.plan.phases[0].trained)
+            case "none":
+                return as_saved(self.training)
+            case "gradient":
+                return self.train(start, until)
+
     def train(self, start: Checkpoint | None, until: int | None) -> Trained | PausedTraining:
         """Trains phase after phase with one optimizer.
 
@@ -210,44 +209,6 @@ class _Run:
             outputs = found
         assert descent is not None and outputs is not None, "a run has at least one epoch"  # noqa: PT018
         return Trained(descent.epochs, outputs)
-
-    def fit(self) -> Trained:
-        """Fits the linear head in closed form."""
-        spec, task, (phase,) = self.spec, self.prepared.data.task, self.plan.phases
-        kind = self.prepared.data.kind
-        train_split, dev = self.prepared.train, self.prepared.dev
-        reader = self.stack.reader
-        assert isinstance(reader, LinearReader)
-        began = time.perf_counter()
-        before = self.stack.digest((*phase.trained, CHOSEN))
-        fit = LinearFit(
-            kind=kind,
-            metric=task.metrics[0],
-            n_outputs=reader.linear.out_features,
-            train=self.prepared.pooled[train_split.source],
-            train_labels=train_split.labels,
-            dev=self.prepared.pooled[dev.source],
-            dev_labels=dev.labels,
-            seed=seed_for(spec, "held out"),
-            threads=spec.threads,
-            pinned=strategies.parse(spec.strategy).pinned_place,
-        )
-        fitted = fit.run()
-        weight, bias = (torch.from_numpy(values) for values in (fitted.model.weight, fitted.model.bias))
-        reader.choose(fitted.chosen.depth, fitted.chosen.pooling, weight, bias)
-        if self.stack.digest((*phase.trained, CHOSEN)) != before:
-            raise FrozenMovedError("a frozen parameter or buffer changed in a fit; the result is not stored")
-        outputs, train_outputs = fit.outputs(fitted, fit.dev), fit.outputs(fitted, fit.train)
-        record = EpochRecord(
-            epoch=1,
-            train_loss=kind.mean_loss(fit.train_labels, train_outputs),
-            metrics=scores(kind, task.metrics, fit.dev_labels, outputs),
-            learning_rate=0.0,
-            n_steps=0,
-            seconds=time.perf_counter() - began,
-        )
-        self.on_epoch(record)
-        return Trained([record], outputs, train_outputs, fitted.probes)
 
     def train_score(self, trained: Trained) -> float:
         """The score on a fixed sample of the training rows."""
