@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import bundle, compare, curve, dry_run, few, find, merge_bundle, rates, sizes, train
+    from frostline.api import bundle, compare, curve, dry_run, few, find, heads, merge_bundle, rates, sizes, train
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
@@ -35,6 +35,7 @@ _HOMES = {
     "rates": "frostline.api",
     "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
+    "heads": "frostline.api",
     "merge_bundle": "frostline.api",
     "predict": "frostline.serving.predicting",
     "train": "frostline.api",
@@ -58,6 +59,7 @@ __all__ = [
     "few",
     "find",
     "freeze",
+    "heads",
     "merge_bundle",
     "predict",
     "rates",

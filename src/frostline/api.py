@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
-from frostline.analysis import Equal, Finding
+from frostline.analysis import Equal, Finding, value_of
 from frostline.errors import UsageError, check_choice
 from frostline.model.weight_files import open_weights
-from frostline.records.depth import FULL
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import BundleDtype, Protocol, RunSpec
@@ -21,7 +20,6 @@ from frostline.report.wording import curve_words
 from frostline.saving.folder import check_new_folder
 from frostline.serving.bundles.calls import bundle as bundle
 from frostline.serving.bundles.calls import merge_bundle as merge_bundle
-from frostline.strategies import Freeze, Full
 from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.driver import open_session
@@ -29,8 +27,9 @@ from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
 from frostline.studies.inside.calls import few as few
 from frostline.studies.inside.calls import few_request
+from frostline.studies.inside.calls import heads as heads
 from frostline.studies.inside.few import FewStudy
-from frostline.studies.planning.axis import spec_at
+from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.probes import ProbesStudy
 from frostline.studies.requests.parse import Parsed, parse
 from frostline.studies.requests.settings import (
@@ -137,10 +136,10 @@ def _spec_to_save(finding: Finding, resolved: ResolvedRequest, out: Path) -> Run
     """The run at the answer's depth with the first seed that learned something: no one can use a model that did not."""
     if curve_words.recommends_nothing(finding):
         raise UsageError(f"no model is saved. {curve_words.answer(finding)} `frostline report {out}` shows the result")
-    depth = finding.answer.n_frozen
-    found = next(point for point in (finding.full, *finding.points) if point.n_frozen == depth)
+    value = value_of(finding.answer)
+    found = next(point for point in (finding.full, *finding.points) if value_of(point) == value)
     seed = next(seed for seed in found.seeds if seed not in found.failed_seeds)
-    return spec_at(resolved, Full() if depth is FULL else Freeze(depth), found.learning_rate).with_seed(seed)
+    return spec_at(resolved, axis_of(resolved).strategy_of(value), found.learning_rate).with_seed(seed)
 
 
 def compare(

@@ -9,7 +9,7 @@ from typing import Any
 from frostline.cli.app import app
 from frostline.cli.flags import AsJson, DryRun, Model, TaskName, console, end, flagged, print_json, say
 from frostline.errors import UsageError
-from frostline.studies.requests.settings import FewSettings, FindSettings, SizesSettings, TrainSettings
+from frostline.studies.requests.settings import FewSettings, FindSettings, HeadsSettings, SizesSettings, TrainSettings
 
 
 @app.command()
@@ -48,6 +48,13 @@ def compare(
         raise UsageError("--steps is for --per-class; give that too, or use --epochs")
     name = "few" if "per_class" in settings and not dry_run else "compare"
     _study(name, model, task, settings, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+@flagged(HeadsSettings)
+def heads(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJson = False) -> None:
+    """Show which attention heads matter: importance of each, and the score when they are pruned. Nothing trains."""
+    _study("heads", model, task, settings, dry_run=False, as_json=as_json)
 
 
 @app.command()

@@ -12,9 +12,10 @@ from frostline.storage.runs import Store
 from frostline.studies.compare import CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.find import FindStudy
+from frostline.studies.inside.heads import HeadsStudy
 from frostline.studies.study import Study
 
-STUDIES: tuple[Study[Any, Any, Any], ...] = (CurveStudy(), FindStudy(), CompareStudy())
+STUDIES: tuple[Study[Any, Any, Any], ...] = (CurveStudy(), FindStudy(), CompareStudy(), HeadsStudy())
 """The studies that a report finds in an output folder, in the order of its chapters."""
 
 

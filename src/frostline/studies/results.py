@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar, final
 
-from frostline.analysis import Comparison, Curve, Finding, Rates, Sizes
+from frostline.analysis import Comparison, Curve, Finding, Rates, Sizes, value_of, words_at
 from frostline.analysis.inside.few import FewExamples
-from frostline.records.depth import depth_words
+from frostline.analysis.inside.heads import HeadsRecord
 from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
 from frostline.report.comparison_chapter import ComparisonChapter
@@ -18,6 +18,7 @@ from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.registry import write_report
 from frostline.report.grid_chapters import RatesChapter, SizesChapter
 from frostline.report.inside.few_chapter import FewChapter
+from frostline.report.inside.heads_chapter import HeadsChapter
 from frostline.report.terminal import format_result
 
 ResultT = TypeVar("ResultT", bound=Record)
@@ -60,10 +61,11 @@ class FindResult(Finding, Reportable):
     @property
     def answer_words(self) -> str:
         """What was frozen in the model of the answer, its learning rate and the mean score of its runs."""
-        found = next(point for point in (self.full, *self.points) if point.n_frozen == self.answer.n_frozen)
+        value = value_of(self.answer)
+        found = next(point for point in (self.full, *self.points) if value_of(point) == value)
         rate = "" if found.learning_rate is None else f", learning rate {found.learning_rate:g}"
         scored = "" if found.mean is None else f", {self.metric} {found.mean:.4f} on average"
-        return f"{depth_words(self.answer.n_frozen)}{rate}{scored}"
+        return f"{words_at(self, value)}{rate}{scored}"
 
     def _chapter(self) -> Chapter:
         return CurveChapter(curve=self)
@@ -100,6 +102,14 @@ class FewResult(FewExamples, Reportable):
     def _chapter(self) -> Chapter:
         parts = tuple(ComparisonChapter(comparison=one.comparison) for one in self.sizes)
         return FewChapter(few=self, comparisons=parts)
+
+
+@final
+class HeadsResult(HeadsRecord, Reportable):
+    """A finished study of attention heads."""
+
+    def _chapter(self) -> Chapter:
+        return HeadsChapter(heads=self)
 
 
 def result_of(kind: type[ResultT], record: Record, chapters: Sequence[Chapter]) -> ResultT:

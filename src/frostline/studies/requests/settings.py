@@ -234,6 +234,25 @@ class BundleSettings(TypedDict, total=False):
     ]
 
 
+class PruningSettings(TypedDict, total=False):
+    """What is asked about attention heads."""
+
+    rows: Annotated[int, Flag(help="most training rows that importance is computed on", default="1000")]
+    keep: Annotated[float, Flag(help="share of the unpruned score to keep", default="0.9")]
+    prune: Annotated[bool, Flag(help="measure importance only", is_negated=True)]
+    tuned: Annotated[
+        str | Path | None,
+        Flag(help="measure this fine-tuned folder, with its own head, instead of MODEL", default="none", type=Path),
+    ]
+
+
+class ReadingSettings(TypedDict, total=False):
+    """How rows are read where nothing trains."""
+
+    max_length: int
+    master_seed: int
+
+
 class StudySettings(SeedSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False):
     """What all commands with many runs have in common."""
 
@@ -264,6 +283,18 @@ class TrainSettings(
     """Settings of `frostline.train`."""
 
 
+class HeadsSettings(
+    DataSettings,
+    PruningSettings,
+    ReadingSettings,
+    MachineSettings,
+    OutputSettings,
+    SweepSettings,
+    total=False,
+):
+    """Settings of `frostline.heads`."""
+
+
 PANELS: Mapping[str, tuple[Any, ...]] = {
     "Data": (DataSettings,),
     "What to train": (
@@ -276,8 +307,9 @@ PANELS: Mapping[str, tuple[Any, ...]] = {
         StrategySettings,
         PerClassSettings,
         ModelSettings,
+        PruningSettings,
     ),
-    "Training": (SeedSettings, OptimizerSettings),
+    "Training": (SeedSettings, OptimizerSettings, ReadingSettings),
     "Machine": (MachineSettings,),
     "Output": (OutputSettings, SweepSettings, BundleSettings),
 }
