@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frostline.analysis import Comparison, Curve, Finding, OperatingPoint
-    from frostline.api import bundle, compare, curve, dry_run, few, find, heads, merge_bundle, rates, sizes, train
+    from frostline.api import (
+        bundle,
+        change,
+        compare,
+        curve,
+        dry_run,
+        few,
+        find,
+        heads,
+        merge_bundle,
+        rates,
+        scout,
+        sizes,
+        train,
+    )
     from frostline.errors import DataError, FrostlineError, MissingExtraError, UsageError
     from frostline.model.stack import FrozenMovedError
     from frostline.saving.freeze import freeze
@@ -27,12 +41,14 @@ _HOMES = {
     "OperatingPoint": "frostline.analysis",
     "UsageError": "frostline.errors",
     "bundle": "frostline.api",
+    "change": "frostline.api",
     "compare": "frostline.api",
     "curve": "frostline.api",
     "dry_run": "frostline.api",
     "few": "frostline.api",
     "find": "frostline.api",
     "rates": "frostline.api",
+    "scout": "frostline.api",
     "sizes": "frostline.api",
     "freeze": "frostline.saving.freeze",
     "heads": "frostline.api",
@@ -53,6 +69,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "bundle",
+    "change",
     "compare",
     "curve",
     "dry_run",
@@ -63,6 +80,7 @@ __all__ = [
     "merge_bundle",
     "predict",
     "rates",
+    "scout",
     "sizes",
     "train",
 ]

@@ -25,9 +25,11 @@ from frostline.studies.curve import CurveStudy
 from frostline.studies.driver import open_session
 from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
+from frostline.studies.inside.calls import change as change
 from frostline.studies.inside.calls import few as few
 from frostline.studies.inside.calls import few_request
 from frostline.studies.inside.calls import heads as heads
+from frostline.studies.inside.calls import scout as scout
 from frostline.studies.inside.few import FewStudy
 from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.probes import ProbesStudy

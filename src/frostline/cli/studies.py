@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from frostline.cli.app import app
 from frostline.cli.flags import AsJson, DryRun, Model, TaskName, console, end, flagged, print_json, say
 from frostline.errors import UsageError
+from frostline.studies.requests.inside_settings import ChangeSettings, ScoutSettings
 from frostline.studies.requests.settings import FewSettings, FindSettings, HeadsSettings, SizesSettings, TrainSettings
 
 
@@ -58,6 +62,30 @@ def heads(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJso
 
 
 @app.command()
+@flagged(ChangeSettings)
+def change(
+    model: Model,
+    task: Annotated[str, typer.Argument(metavar="TASK|TUNED", help="a task; or a folder fine-tuned from MODEL")],
+    settings: dict[str, Any],
+    on: Annotated[str | None, typer.Argument(metavar="[TASK]", help="after TUNED: the task of the dev rows")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what fine-tuning changes: attention maps, states and weights, layer by layer; or of a given model."""
+    if (Path(task) / "config.json").is_file():
+        settings["tuned"], task = Path(task), on or ""
+    elif on is not None:
+        raise UsageError(f"{task} is not a model folder: it has no config.json; write `change MODEL TUNED TASK`")
+    _study("change", model, task or None, settings, dry_run=False, as_json=as_json)
+
+
+@app.command()
+@flagged(ScoutSettings)
+def scout(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJson = False) -> None:
+    """Predict the depth before any training, from one forward pass and a few gradients, and show how right that was."""
+    _study("scout", model, task, settings, dry_run=False, as_json=as_json)
+
+
+@app.command()
 @flagged(TrainSettings)
 def train(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJson = False) -> None:
     """Train one model and save it: for `from_pretrained`, `pipeline` and `predict` (--save), or as a bundle."""
@@ -71,7 +99,7 @@ def train(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJso
     say(f"{_places(settings)}: {score}")
 
 
-def _study(name: str, model: str, task: str, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+def _study(name: str, model: str, task: str | None, settings: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     from frostline import api
     from frostline.report.terminal import print_chapters
 

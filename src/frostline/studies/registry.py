@@ -12,10 +12,19 @@ from frostline.storage.runs import Store
 from frostline.studies.compare import CompareStudy
 from frostline.studies.curve import CurveStudy
 from frostline.studies.find import FindStudy
+from frostline.studies.inside.change import ChangeStudy
 from frostline.studies.inside.heads import HeadsStudy
+from frostline.studies.inside.scout import ScoutStudy
 from frostline.studies.study import Study
 
-STUDIES: tuple[Study[Any, Any, Any], ...] = (CurveStudy(), FindStudy(), CompareStudy(), HeadsStudy())
+STUDIES: tuple[Study[Any, Any, Any], ...] = (
+    CurveStudy(),
+    FindStudy(),
+    CompareStudy(),
+    HeadsStudy(),
+    ChangeStudy(),
+    ScoutStudy(),
+)
 """The studies that a report finds in an output folder, in the order of its chapters."""
 
 

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from frostline.analysis import Comparison, Curve, Finding, Rates, Sizes, value_of, words_at
+from frostline.analysis.inside.change import Change
 from frostline.analysis.inside.few import FewExamples
 from frostline.analysis.inside.heads import HeadsRecord
+from frostline.analysis.inside.scout import ScoutReport
 from frostline.records.serial import Record
 from frostline.report.chapter import Chapter
 from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.registry import write_report
 from frostline.report.grid_chapters import RatesChapter, SizesChapter
+from frostline.report.inside.change_chapter import ChangeChapter
 from frostline.report.inside.few_chapter import FewChapter
 from frostline.report.inside.heads_chapter import HeadsChapter
+from frostline.report.inside.scout_chapter import ScoutChapter
 from frostline.report.terminal import format_result
 
 ResultT = TypeVar("ResultT", bound=Record)
@@ -110,6 +114,22 @@ class HeadsResult(HeadsRecord, Reportable):
 
     def _chapter(self) -> Chapter:
         return HeadsChapter(heads=self)
+
+
+@final
+class ChangeResult(Change, Reportable):
+    """A finished study of change."""
+
+    def _chapter(self) -> Chapter:
+        return ChangeChapter(change=self)
+
+
+@final
+class ScoutResult(ScoutReport, Reportable):
+    """Depths predicted before training."""
+
+    def _chapter(self) -> Chapter:
+        return ScoutChapter(scout=self)
 
 
 def result_of(kind: type[ResultT], record: Record, chapters: Sequence[Chapter]) -> ResultT:

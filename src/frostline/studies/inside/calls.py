@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Unpack
 
 from frostline.errors import UsageError
 from frostline.report.progress.display import Progress
+from frostline.report.formats.registry import write_report, write_result
+from frostline.report.inside.change_chapter import ChangeChapter
 from frostline.studies.driver import open_session
+from frostline.studies.inside.change import ROWS as DEV_ROWS
+from frostline.studies.inside.change import ChangeRequest, ChangeStudy
 from frostline.studies.inside.few import FewRequest, FewStudy
 from frostline.studies.inside.heads import ROWS, HeadsRequest, HeadsStudy
+from frostline.studies.inside.scout import ROWS as SCORED_ROWS
+from frostline.studies.inside.scout import ScoutRequest, ScoutStudy
+from frostline.studies.requests.inside_settings import ChangeSettings, ScoutSettings
 from frostline.studies.requests.parse import Parsed, parse
 from frostline.studies.requests.settings import FewSettings, HeadsSettings
 from frostline.studies.requests.values import read_number, read_sizes, read_strategies
-from frostline.studies.results import FewResult, HeadsResult, result_of
+from frostline.studies.results import ChangeResult, FewResult, HeadsResult, ScoutResult, result_of
 
 
 def few(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[FewSettings]) -> FewResult:
@@ -75,3 +83,69 @@ def few_request(parsed: Parsed) -> FewRequest:
         per_class=read_sizes(parsed.own["per_class"], "per_class"),
         n_steps=None if steps is None else int(read_number("steps", steps)),
     )
+
+
+def change(
+    model: Any, task: Any = None, *, progress: Progress | None = None, **settings: Unpack[ChangeSettings]
+) -> ChangeResult:
+    """What fine-tuning changes inside the layers: attention maps, states and weights.
+
+    Trains the full model and half-frozen ones, and compares each with the pretrained model on dev rows. Writes
+    `report.html`, `change.json`, `change.md` and `change.svg` into the output folder. With `tuned` nothing trains:
+    the given model is compared, and files are written only into a given `out`.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`; with `tuned` it may be left out,
+            and only weights are compared.
+        progress: shows how it goes; on standard error by default.
+        settings: `frozen`, the depths to train beside the full model; `rows=1000`, most dev rows; `seeds=3`; `tuned`, a
+            model that was fine-tuned from `model`; others as for `curve`.
+    """
+    tuned = settings.get("tuned")
+    if tuned is not None:
+        return _change_between(str(model), str(tuned), task, dict(settings))
+    if task is None:
+        raise UsageError("the task is missing; without one only two models can be compared: give tuned")
+    parsed = parse(model, task, {"seeds": 3, **settings}, ChangeSettings)
+    rows = int(read_number("rows", parsed.own.get("rows", DEV_ROWS)))
+    with open_session(parsed, progress) as session:
+        finished = session.run(ChangeStudy(), ChangeRequest(request=parsed.request, rows=rows))
+    return result_of(ChangeResult, finished.record, [finished.chapter])
+
+
+def _change_between(model: str, tuned: str, task: Any, settings: dict[str, Any]) -> ChangeResult:
+    """What changed between two given models."""
+    from frostline.studies.inside.two_models import change_between
+
+    rows, out = int(read_number("rows", settings.get("rows", DEV_ROWS))), settings.get("out")
+    given = {name: value for name, value in settings.items() if name != "tuned"}
+    request = None if task is None else parse(model, task, given, ChangeSettings).request
+    record = change_between(model, tuned, request, rows)
+    chapter = ChangeChapter(change=record)
+    if out is not None:
+        write_result(chapter, Path(out), ChangeStudy.name)
+        write_report([chapter], Path(out) / "report.html")
+    return result_of(ChangeResult, record, [chapter])
+
+
+def scout(model: Any, task: Any, *, progress: Progress | None = None, **settings: Unpack[ScoutSettings]) -> ScoutResult:
+    """The depth that scores of the layers predict before any training, and how right each has been.
+
+    Writes `report.html`, `scout.json`, `scout.md` and `scout.svg` into the output folder.
+
+    Args:
+        model: a Hub name, a folder, or a transformers model, as for `curve`.
+        task: a known task, a file, a folder, a Hub data set, or rows, as for `curve`.
+        progress: shows how it goes; on standard error by default.
+        settings: `rows=1000`, most training rows whose states are scored; others as for `curve`.
+    """
+    parsed = parse(model, task, settings, ScoutSettings)
+    with open_session(parsed, progress) as session:
+        finished = session.run(ScoutStudy(), scout_request(parsed))
+    return result_of(ScoutResult, finished.record, [finished.chapter])
+
+
+def scout_request(parsed: Parsed) -> ScoutRequest:
+    """What is asked before training, from the settings of a command."""
+    return ScoutRequest(request=parsed.request, rows=int(read_number("rows", parsed.own.get("rows", SCORED_ROWS))))

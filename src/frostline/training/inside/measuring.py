@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,9 @@ def measured(prepared: Prepared, training: Training, scale: LabelScale) -> tuple
 def subject_of(prepared: Prepared, training: Training, scale: LabelScale) -> Subject:
     """What measures look at: the model of a run, and the run's rows."""
     spec, stack, data = training.spec, training.forward.stack, prepared.data
-    train, dev = (_source(split, stack, scale, prepared.pooled) for split in (prepared.train, prepared.dev))
+    train, dev = (
+        row_source(split, stack, scale, prepared.pooled.get(split.source)) for split in (prepared.train, prepared.dev)
+    )
     return Subject(
         stack=stack,
         pretrained=lambda: load_stack(spec, prepared),
@@ -66,7 +68,9 @@ def _taken(name: str, subject: Subject) -> Measured:
     return Measured(measure=name, arrays=stored, seconds=time.perf_counter() - began)
 
 
-def _source(split: Split, stack: Stack, scale: LabelScale, pooled: Mapping[str, Pooled]) -> RowSource:
+def row_source(
+    split: Split, stack: Stack, scale: LabelScale = None, pooled: Pooled | None = None
+) -> RowSource:
     """The rows of a split. Places count its own rows; a split may have only some of the rows of its tokens."""
     encoded, positions = split.encoded, split.positions
     order = np.argsort(positions)
@@ -89,7 +93,7 @@ def _source(split: Split, stack: Stack, scale: LabelScale, pooled: Mapping[str, 
         lengths=encoded.lengths[positions],
         batch=batch,
         cut=cut,
-        pooled=pooled[split.source][positions] if split.source in pooled else None,
+        pooled=None if pooled is None else pooled[positions],
     )
 
 

@@ -1,0 +1,50 @@
+"""Settings of the commands that look inside the layers. Their names are in panels of `settings.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from frostline.records.specs import Protocol
+from frostline.studies.requests.settings import (
+    DataSettings,
+    Flag,
+    MachineSettings,
+    OptimizerSettings,
+    OutputSettings,
+    StudySettings,
+    SweepSettings,
+)
+
+
+class ComparedSettings(TypedDict, total=False):
+    """What is compared with the pretrained model, on which rows."""
+
+    frozen: Annotated[
+        str | int | Sequence[int],
+        Flag(help="depths to train beside the full model", default="half of the layers", type=str, items=int),
+    ]
+    protocol: Protocol
+    rows: Annotated[int, Flag(help="most dev rows that attention and states are compared on", default="1000")]
+    tuned: Annotated[
+        str | Path | None,
+        Flag(help="compare this fine-tuned folder with MODEL; nothing trains", default="none", type=Path),
+    ]
+    seeds: Annotated[str | int | Sequence[int], Flag(default="3", type=str, items=int)]
+
+
+class ScoredSettings(TypedDict, total=False):
+    """Which rows are scored before training."""
+
+    rows: Annotated[int, Flag(help="most training rows whose states are scored", default="1000")]
+
+
+class ChangeSettings(DataSettings, ComparedSettings, StudySettings, total=False):
+    """Settings of `frostline.change`."""
+
+
+class ScoutSettings(
+    DataSettings, ScoredSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False
+):
+    """Settings of `frostline.scout`."""
