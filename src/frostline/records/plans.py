@@ -35,7 +35,7 @@ class Plan(Record):
     phases: tuple[Phase, ...]
     """stretches of training, in order"""
     fit: Fit = "gradient"
-    """trained by the loop, fitted in one go, or left as it was saved"""
+    """trained by the loop, fitted in one go, trained on pairs of rows by setfit, or left as it was saved"""
 
     @classmethod
     def one_phase(

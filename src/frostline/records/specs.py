@@ -15,7 +15,7 @@ Protocol = Literal["paper", "tuned"]
 CacheDtype = Literal["fp32", "fp16", "bf16"]
 BundleDtype = Literal["fp32", "fp16", "bf16"]
 Layout = Literal["padded", "packed", "varlen"]
-Fit = Literal["gradient", "closed_form", "none"]
+Fit = Literal["gradient", "closed_form", "contrastive", "none"]
 Pooling = Literal["mean", "first", "last"]
 
 SCALES: tuple[Scale, ...] = ("ratio", "ratio_above_chance")

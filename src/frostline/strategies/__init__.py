@@ -15,6 +15,7 @@ from frostline.strategies.norms import Norms
 from frostline.strategies.registry import forms, parse
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.saved import Saved
+from frostline.strategies.setfit import SetFit
 from frostline.strategies.strategy import Strategy
 from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.subspace import Subspace
@@ -38,6 +39,7 @@ __all__ = [
     "RankedHeads",
     "Reinit",
     "Saved",
+    "SetFit",
     "Strategy",
     "Subspace",
     "Transfer",

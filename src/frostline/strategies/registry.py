@@ -17,6 +17,7 @@ from frostline.strategies.lora import Lora
 from frostline.strategies.norms import Norms
 from frostline.strategies.reinit import Reinit
 from frostline.strategies.saved import Saved
+from frostline.strategies.setfit import SetFit
 from frostline.strategies.strategy import Strategy, UnreadableError
 from frostline.strategies.sublayers import Attention, FeedForward
 from frostline.strategies.subspace import Subspace
@@ -38,6 +39,7 @@ _KNOWN: dict[str, type[Strategy]] = {
     "features": Features,
     "gradual": Gradual,
     "subspace": Subspace,
+    "setfit": SetFit,
     "saved": Saved,
 }
 """Strategy classes by the name before the colon or the @."""

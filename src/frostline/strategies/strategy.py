@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
-from frostline.records.specs import Pooling
+from frostline.records.specs import Pooling, TaskSpec
 
 if TYPE_CHECKING:
     from frostline.model.stack import Stack
@@ -34,6 +35,8 @@ class Strategy(abc.ABC):
     """learning rates to try; not used by a closed-form strategy"""
     is_closed_form: ClassVar[bool] = False
     """the result is computed directly, without gradient steps; its specs have learning rate 0"""
+    own_settings: ClassVar[Mapping[str, Any]] = {}
+    """fields of a spec that the strategy sets itself, whatever the request says, because it trains in its own way"""
     keeps_head: ClassVar[bool] = False
     """the model has the head that it was saved with, not a new one"""
 
@@ -72,6 +75,15 @@ class Strategy(abc.ABC):
         shared. Raises a UsageError if the strategy does not fit.
         """
         return self
+
+    @property
+    def own_rate(self) -> float | None:
+        """The learning rate of its specs, if none is searched for; 0 for a closed-form fit."""
+        rate: float | None = 0.0 if self.is_closed_form else self.own_settings.get("learning_rate")
+        return rate
+
+    def check_task(self, task: TaskSpec) -> None:  # noqa: B027 - most strategies train on any rows
+        """Raises a UsageError if the strategy cannot train on such rows."""
 
     def reader_depths(self, n_layers: int) -> tuple[int, ...]:  # noqa: ARG002
         """Depths whose states, of all tokens, an added head reads. Empty if the model's own head is used."""

@@ -67,9 +67,9 @@ class Subspace(Strategy):
 
     def merge_modules(self, stack: Stack) -> bool:
         """Adds the movement to the weights."""
-        from frostline.model.inside.subspace import merge_subspace
+        from frostline.model.inside.slices import merge_slices
 
-        merge_subspace(stack)
+        merge_slices(stack)
         return True
 
     def n_prefix_layers(self, n_layers: int) -> int:

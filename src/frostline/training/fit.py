@@ -152,19 +152,19 @@ def _logistic(scaled: NDArray[np.float64], labels: Labels, strength: float, n_ou
 
     classes = np.unique(labels)
     if len(classes) == 1:  # there is nothing to separate
-        return _for_classes(np.zeros((1, scaled.shape[1])), np.zeros(1), classes, n_outputs)
+        return for_classes(np.zeros((1, scaled.shape[1])), np.zeros(1), classes, n_outputs)
     logistic = LogisticRegression(C=strength, max_iter=_MOST_STEPS)
     with warnings.catch_warnings():
         # With a weak penalty the last digits converge slowly; they are not worth more steps.
         warnings.simplefilter("ignore", ConvergenceWarning)
         logistic.fit(scaled, labels)
-    return _for_classes(logistic.coef_, logistic.intercept_, logistic.classes_, n_outputs)
+    return for_classes(logistic.coef_, logistic.intercept_, logistic.classes_, n_outputs)
 
 
 _FITS = {"logreg": _logistic, "ridge": _ridge}
 
 
-def _for_classes(
+def for_classes(
     weight: NDArray[np.float64], bias: NDArray[np.float64], classes: NDArray[Any], n_outputs: int
 ) -> Weights:
     """One output per class. For two classes scikit-learn gives only their difference; for unseen classes nothing."""

@@ -143,7 +143,7 @@ def diverged(training: Training, epochs: Sequence[EpochRecord], n_classes: int) 
     kind, names, labels = training.kind, training.metric_names, training.dev.labels
     constant = kind.best_constant(names[0], labels)
     outputs, of_train = (
-        kind.constant_outputs(constant, n_rows, n_classes) for n_rows in (len(labels), len(training.train.encoded))
+        kind.constant_outputs(constant, n_rows, n_classes) for n_rows in (len(labels), len(training.train))
     )
     record = EpochRecord(
         epoch=len(epochs) + 1,

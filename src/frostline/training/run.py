@@ -30,6 +30,7 @@ from frostline.records.specs import RunSpec
 from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
 from frostline.training.forward import DivergedError, Forward
+from frostline.training.inside.contrastive import contrasted
 from frostline.training.inside.measuring import measured
 from frostline.training.inside.without_steps import TRAIN_SAMPLE, as_saved, fitted
 from frostline.training.loop import Descent, PausedTraining, Trained, Training, diverged, scores, train
@@ -175,6 +176,8 @@ class _Run:
         match self.plan.fit:
             case "closed_form":
                 return fitted(self.training, self.prepared, self.plan.phases[0].trained)
+            case "contrastive":
+                return contrasted(self.training, self.prepared, self.plan.phases[0].trained)
             case "none":
                 return as_saved(self.training)
             case "gradient":
@@ -215,7 +218,8 @@ class _Run:
         training = self.training
         sample = training.train.sample("train sample", TRAIN_SAMPLE)
         known = trained.train_outputs
-        outputs = training.predict(sample) if known is None else known[sample.positions]
+        of_known = np.searchsorted(training.train.positions, sample.positions)
+        outputs = training.predict(sample) if known is None else known[of_known]
         return training.kind.score(training.metric_names[0], sample.labels, outputs)
 
 

@@ -107,18 +107,19 @@ def bilstm_parameters(stack: Stack, depths: tuple[int, ...]) -> tuple[str, ...]:
 
 def add_linear(stack: Stack) -> None:
     """Adds a linear reader to the model."""
-    _add(stack, LinearReader(stack.structure.width, stack.model.config.num_labels))
+    add_reader(stack, LinearReader(stack.structure.width, stack.model.config.num_labels))
 
 
 def add_bilstm(stack: Stack, depths: tuple[int, ...]) -> None:
     """Adds a new LSTM over the states of these depths to the model."""
-    _add(stack, _bilstm(stack, depths))
+    add_reader(stack, _bilstm(stack, depths))
 
 
 def _bilstm(stack: Stack, depths: tuple[int, ...]) -> BiLstmReader:
     return BiLstmReader(stack.structure.width, stack.model.config.num_labels, depths)
 
 
-def _add(stack: Stack, reader: Reader) -> None:
+def add_reader(stack: Stack, reader: Reader) -> None:
+    """Adds a head that reads states in the place of the model's own."""
     stack.model.add_module(READER, reader.to(stack.device))
     stack.forget_structure()

@@ -86,14 +86,3 @@ def add_subspace(stack: Stack, n_dimensions: int, seed: int) -> None:
         parametrize.register_parametrization(stack.model.get_submodule(owner), tensor, update, unsafe=True)
     stack.forget_structure()
     assert expected in stack.all_parameters, "z is found under the name that the plan trains"
-
-
-def merge_subspace(stack: Stack) -> None:
-    """Adds P·z to the pretrained weights and removes z: an ordinary model again."""
-    for module in list(stack.model.modules()):
-        if parametrize.is_parametrized(module):
-            held = module.parametrizations
-            assert isinstance(held, nn.ModuleDict)
-            for tensor in [name for name, updates in held.items() if isinstance(updates[0], SubspaceUpdate)]:  # type: ignore[index]
-                parametrize.remove_parametrizations(module, tensor, leave_parametrized=True)
-    stack.forget_structure()
