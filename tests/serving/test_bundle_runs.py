@@ -36,14 +36,17 @@ FAMILIES: tuple[Family, ...] = ("bert", "roberta", "deberta-v2", "mpnet", "gpt2"
 PLAIN = {"freeze:2": 2, "layers:2": 1, "lora:2": 0, "bitfit": 0, "norms": 0}
 """strategies whose models transformers can open, and how many layers each leaves to the trunk"""
 ADDED = {"lora:2@1": 1, "adapter:2": 0, "adapter:2@1": 1, "features:logreg": N_LAYERS}
+SLICED = {"heads:2.0+3.0": 1}
+"""strategies whose added modules a bundle holds merged"""
 EXTREME = {"full": None, "reinit:1": None, "gradual": None, "freeze:3": 3, "lora:2@3": 3, "adapter:2@3": 3}
 """strategies that train everything, or nothing but the head"""
 CASES = [
     *((family, strategy) for family in FAMILIES for strategy in PLAIN if (family, strategy) != ("llama", "bitfit")),
     *(("bert", strategy) for strategy in (*ADDED, *EXTREME)),
     *(("gpt2", strategy) for strategy in ("lora:2@1", "adapter:2")),
+    *((family, strategy) for family in ("bert", "gpt2", "llama") for strategy in SLICED),
 ]
-DEPTHS: dict[str, int | None] = {**PLAIN, **ADDED, **EXTREME}
+DEPTHS: dict[str, int | None] = {**PLAIN, **ADDED, **SLICED, **EXTREME}
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def test_predict_opens_what_transformers_cannot(strategy: str, toys: Path, tmp_p
         ("bert", "adapter:2@1"),
         ("bert", "features:logreg"),
         ("bert", "lora:2@1"),
+        ("bert", "heads:2.0+3.0"),
         ("gpt2", "freeze:2"),
         ("llama", "norms"),
     ],

@@ -143,4 +143,3 @@ class RankedHeads(Strategy):
             f"strategy {self.name!r} is not ranked yet, so {type(stack.model).__name__} cannot be planned; name the "
             "attention heads, for example heads:3.0+3.5"
         )
-

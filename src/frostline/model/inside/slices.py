@@ -84,7 +84,7 @@ def _assembled(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
 
 
 def merged_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict that a model would have if all slices were merged; tensors that are not put together are shared."""
+    """The state dict that a model would have if all slices were merged; all other tensors are its own."""
     merged: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         module, held, rest = name.partition(_HELD)

@@ -52,9 +52,7 @@ def cells_chart(cells: Cells) -> Drawing:
         words = layer("cell", "text", color=INK, fontSize=11)
         drawn.append(words.encode(x=x, y=y, text=alt.Text("label:N")))
     width = min(900, _CELL * n_heads)
-    return styled(
-        alt.layer(*drawn, data=alt.InlineData(values=rows)).properties(width=width, height=_ROW * n_layers)
-    )
+    return styled(alt.layer(*drawn, data=alt.InlineData(values=rows)).properties(width=width, height=_ROW * n_layers))
 
 
 def cells_table(cells: Cells) -> Table:

@@ -122,7 +122,7 @@ _IMPORTANCE = (
 def _pruning_caption(record: HeadsRecord) -> str:
     keep = numbers.keep_share(record.keep)
     return (
-        f"Score on dev after each tenth of the attention heads was pruned; intervals are paired with the unpruned model. "
+        "Score on dev after each tenth of the attention heads was pruned; intervals are paired with the unpruned model. "
         f"Dashed: {keep} of its score. Dotted: chance ({numbers.score(record.chance)})."
     )
 

@@ -12,9 +12,9 @@ ORDER_WORDS: dict[Order, str] = {
 }
 NOTE = (
     "Importance: mean over training rows of |dL/dgate|, the derivative of a row's loss with respect to a factor on the "
-    "attention head's output (Michel 2019). A pruned attention head contributes nothing. Intervals are 95%, paired with "
-    "the unpruned model on the same dev rows; for random order they cover new draws too. Verdicts of one order hold "
-    "together with 95%."
+    "attention head's output (Michel 2019). A pruned attention head contributes nothing. Intervals are 95%, paired "
+    "with the unpruned model on the same dev rows; for random order they cover new draws too. Verdicts of one order "
+    "hold together with 95%."
 )
 
 
