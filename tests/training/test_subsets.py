@@ -73,6 +73,28 @@ def test_as_many_steps_as_whole_epochs_give_the_same_bits(spec: RunSpec) -> None
     assert plain.predictions == counted.predictions
 
 
+def test_passes_between_two_scores_change_no_bit(spec: RunSpec) -> None:
+    often, rarely = (spec.replace(batch_size=64, epochs=epochs, passes=n) for epochs, n in ((6, 1), (2, 3)))
+    one, other = Runner().run(often), Runner().run(rarely)
+    assert [len(one.epochs), len(other.epochs)] == [6, 2]
+    assert [epoch.n_steps for epoch in other.epochs] == [9, 9]
+    assert one.predictions == other.predictions
+    assert often.key != rarely.key
+    fewer = Runner().run(rarely.replace(passes=1))
+    assert fewer.predictions != other.predictions, "twin: two passes are not six"
+
+
+def test_a_fit_reads_the_rows_of_its_subset_only(spec: RunSpec) -> None:
+    fit = spec.replace(strategy="features:logreg", learning_rate=0.0)
+    alone, within = (Runner().run(subset(fit, 20, 0, subset_of=most)) for most in (20, 60))
+    assert (alone.n_train, within.n_train) == (20, 20)
+    outputs = [one.predictions.outputs.array() for one in (alone, within)]
+    assert np.abs(outputs[0] - outputs[1]).max() < 1e-3, "rows in another batch differ in their last bits"
+    assert alone.train_score == within.train_score
+    larger = Runner().run(subset(fit, 60, 0)).predictions.outputs.array()
+    assert np.abs(outputs[0] - larger).max() > 1e-2, "twin: more rows are another fit"
+
+
 def test_a_master_seed_changes_every_draw_but_not_the_rows(spec: RunSpec) -> None:
     for role in ("replicate", "line_search", "tuning"):
         one = spec.replace(role=role)

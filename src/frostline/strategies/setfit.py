@@ -83,5 +83,6 @@ class SetFit(Strategy):
         """About how many pairs it trains on, if the classes are equally large."""
         if self.n_iterations is not None:
             return 2 * self.n_iterations * n_rows
+        # As the library draws them: a row is also paired with itself, and the fewer kind is repeated.
         of_one_class = n_classes * (n_rows // n_classes) * (n_rows // n_classes + 1) // 2
-        return 2 * max(of_one_class, n_rows * (n_rows - 1) // 2 - of_one_class)
+        return 2 * max(of_one_class, n_rows * (n_rows + 1) // 2 - of_one_class)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from frostline.model.stack import Stack
 
 DEFAULT_DIMENSIONS = (100, 1_000, 10_000, 100_000)
-"""Sizes to try where none are given. Published intrinsic dimensions of small tasks lie between 200 and 2,000."""
+"""Sizes to try where none are given; Aghajanyan 2020 needs 200 for RoBERTa on MRPC."""
 
 
 @final
