@@ -31,7 +31,7 @@ from frostline.report import numbers
 from frostline.report.charts.curve import write_svg
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.terminal import print_chapters
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words, curve_words
 from frostline.studies.requests.settings import CurveSettings
 
 ROOT = Path(__file__).parent.parent
@@ -73,7 +73,7 @@ def with_protocols(readme: str, paper: Curve, tuned: Curve) -> str:
 
 def _rates(curve: Curve) -> str:
     """The rates of the full model and of each depth; once if they are all the same."""
-    rates = {curve_words.depth(point.n_frozen): point.learning_rate for point in (curve.full, *curve.points)}
+    rates = {axis_words.value(point.n_frozen): point.learning_rate for point in (curve.full, *curve.points)}
     if len(set(rates.values())) == 1:
         return f"{numbers.learning_rate(curve.learning_rate)} everywhere"
     return ", ".join(f"{depth}: {numbers.learning_rate(rate)}" for depth, rate in rates.items())
@@ -82,7 +82,7 @@ def _rates(curve: Curve) -> str:
 def _trained(curve: Curve, n_frozen: Depth) -> str:
     """What the depth trains, in words; FULL: no depth was found."""
     point = curve_words.point_at(curve, n_frozen)
-    return "no depth" if point is None else curve_words.what_trains(point.trained_layers, curve.n_layers)
+    return "no depth" if point is None else axis_words.what_trains(point.trained_layers, curve.n_layers)
 
 
 def filled_report_page(page: str, curve: Curve) -> str:

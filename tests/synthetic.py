@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from frostline.analysis import Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
+from frostline.analysis import Along, Curve, CurveCost, Replicates, RunCounts, TriedRate, build_curve
 from frostline.records.arrays import StoredArray
-from frostline.records.depth import FULL, Depth
+from frostline.records.depth import FULL, AxisName, Depth
 from frostline.records.plans import Plan
-from frostline.records.requests import StudyRequest
+from frostline.records.requests import ResolvedAxis, StudyRequest
 from frostline.records.results import Cost, Environment, EpochRecord, Predictions, RunResult
 from frostline.records.specs import RunSpec, Scale, TaskSpec
 
@@ -113,4 +113,31 @@ def make_curve(
         line_search=line_search,
         cost=COST,
         runs=COUNTS,
+    )
+
+
+def make_axis(name: AxisName, values: Sequence[int], total: int | None = None) -> ResolvedAxis:
+    """An axis whose strategies are called by its values."""
+    strategies = tuple(f"{name}:{value}" for value in values)
+    layers = (N_LAYERS,) * len(values)
+    return ResolvedAxis(name=name, values=tuple(values), strategies=strategies, trained_layers=layers, total=total)
+
+
+def make_axis_curve(
+    axis: ResolvedAxis, full: Sequence[float], places: Sequence[Sequence[float]], *, keep: Iterable[float] = (0.9,)
+) -> Curve:
+    """The curve of made-up scores along another axis than depth, in the order of its places."""
+    groups = {}
+    for place, scores in enumerate(places):
+        specs = [make_spec(FULL, seed).replace(strategy=axis.strategies[place]) for seed in range(len(scores))]
+        results = [make_result(FULL, spec.seed, score, spec=spec) for spec, score in zip(specs, scores, strict=True)]
+        groups[place] = Replicates(specs=specs, results=results)
+    return build_curve(
+        request=StudyRequest(model="toy-model", task=TASK, keep=tuple(keep), axis=axis.name),
+        full=make_replicates(FULL, full),
+        depths=groups,
+        line_search=(),
+        cost=COST,
+        runs=COUNTS,
+        along=Along(axis=axis),
     )

@@ -33,7 +33,7 @@ _NOT_NUMBERS |= {"plausible", "n_failed", "mean_without_failed", "distribution"}
 _LATER = {
     "difference_ci_dev", "ratio_ci_dev", "ratio_above_chance_ci", "ratio_above_chance_ci_dev", "verdict", "is_better",
     "verdicts", "established", "confidence", "n_diverged", "failed_seeds", "p_failed", "p_failed_ci",
-    "operating_points_without_failed", "seeds_to_settle", "p_pareto", "difference_ci_adjusted", "interactions",
+    "operating_points_without_failed", "seeds_to_settle", "p_pareto", "difference_ci_adjusted", "interactions", "gains",
 }  # fmt: skip
 
 

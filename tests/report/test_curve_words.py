@@ -5,7 +5,7 @@ import pytest
 from frostline.analysis import Curve, DepthShare, Established, WithoutFailed
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_tables import operating_table, paper_table, summary_table
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words, curve_words
 from frostline.report.wording.failure_words import advice
 from frostline.report.wording.sizes_words import answer_by_rows
 
@@ -81,7 +81,7 @@ def test_above_chance_is_another_scale() -> None:
     ],
 )
 def test_what_trains(trained: int, words: str) -> None:
-    assert curve_words.what_trains(trained, 6) == words
+    assert axis_words.what_trains(trained, 6) == words
 
 
 def test_no_depth_keeps_it() -> None:

@@ -1,5 +1,16 @@
 """Finished runs → curves, comparisons, operating points with their uncertainty, and warnings, as records."""
 
+from frostline.analysis.axis.operating_records import (
+    Answer,
+    DepthShare,
+    DepthVerdict,
+    Established,
+    Gain,
+    OperatingPoint,
+    SmallestSubspace,
+    WithoutFailed,
+)
+from frostline.analysis.axis.places import Places, axis_name, place_words, value_of, words_at
 from frostline.analysis.comparisons import (
     Comparison,
     ProbePoint,
@@ -10,23 +21,17 @@ from frostline.analysis.comparisons import (
     probe_points,
 )
 from frostline.analysis.curve_records import (
-    Answer,
     Curve,
     CurveCost,
-    DepthShare,
-    DepthVerdict,
-    Established,
     Finding,
     Interval,
-    OperatingPoint,
     OtherMetric,
     Point,
     Replicated,
     RunCounts,
     TriedRate,
-    WithoutFailed,
 )
-from frostline.analysis.curves import build_curve
+from frostline.analysis.curves import Along, build_curve
 from frostline.analysis.points import Replicates
 from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
@@ -36,6 +41,7 @@ from frostline.analysis.views import VIEWS, Mark, Series, View, series
 
 __all__ = [
     "VIEWS",
+    "Along",
     "Answer",
     "Comparison",
     "Curve",
@@ -45,12 +51,14 @@ __all__ = [
     "Equal",
     "Established",
     "Finding",
+    "Gain",
     "Interaction",
     "Interval",
     "Judge",
     "Mark",
     "OperatingPoint",
     "OtherMetric",
+    "Places",
     "Point",
     "ProbePoint",
     "Provenance",
@@ -63,11 +71,13 @@ __all__ = [
     "Series",
     "SizedCurve",
     "Sizes",
+    "SmallestSubspace",
     "StrategyPoint",
     "TriedFor",
     "TriedRate",
     "View",
     "WithoutFailed",
+    "axis_name",
     "build_comparison",
     "build_curve",
     "build_sizes",
@@ -77,7 +87,10 @@ __all__ = [
     "interactions",
     "is_on_front",
     "outcome_of",
+    "place_words",
     "probe_points",
     "row_variance",
     "series",
+    "value_of",
+    "words_at",
 ]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
+from frostline.analysis.axis.operating_records import Answer, Gain, OperatingPoint, SmallestSubspace, WithoutFailed
 from frostline.errors import UsageError, check_choice
-from frostline.records.depth import FULL, Depth
-from frostline.records.serial import Record, added_later
+from frostline.records.depth import Depth
+from frostline.records.requests import ResolvedAxis
+from frostline.records.serial import Record, added_later, if_set
 from frostline.records.specs import SCALES, Protocol, Scale
 from frostline.stats import Verdict
 
@@ -110,88 +111,8 @@ class Point(Replicated):
     """whether it is surely better than the full model"""
     seeds_to_settle: int | None = added_later(None)
     """for an open verdict: seeds that would settle it with 80% probability; None if a thousand would not"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthShare(Record):
-    """How probable one depth is."""
-
-    n_frozen: Depth
-    """the depth; FULL: no depth keeps the share"""
-    share: float
-    """its probability"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthVerdict(Record):
-    """Whether one depth keeps a share."""
-
-    n_frozen: int
-    """the depth"""
-    verdict: Verdict
-    """kept or short, if that is sure for all depths at once; else open"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Established(Record):
-    """The deepest depth that surely keeps a share."""
-
-    n_frozen: Depth
-    """the depth; FULL: none does"""
-    trained_layers: int
-    """layers left to train"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatingPoint(Record):
-    """The fewest trained layers that keep a share of the full score."""
-
-    keep: float
-    """the share asked for"""
-    scale: Scale
-    """what the share is taken of"""
-    n_frozen: Depth
-    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
-    trained_layers: int | None
-    """layers left to train; None if the scale is undefined: the full model is not above its zero"""
-    distribution: tuple[DepthShare, ...]
-    """how probable each depth is as the true one, over new seeds and new dev examples; shares sum to 1. Empty below
-    three seeds"""
-    plausible: tuple[Depth, ...]
-    """depths that are not ruled out at the confidence asked, FULL first; empty below two seeds of the full model"""
-    is_monotone: bool
-    """no shallower cut falls short of the share"""
-    verdicts: tuple[DepthVerdict, ...] = added_later(())
-    """one for each depth, ascending; all of them are right at once with the confidence asked"""
-    established: Established | None = added_later(None)
-    """the deepest depth that surely keeps the share; None if the scale is undefined"""
-
-    @classmethod
-    def undefined(cls, keep: float, scale: Scale) -> OperatingPoint:
-        """The operating point on a scale that is undefined here."""
-        return cls(
-            keep=keep,
-            scale=scale,
-            n_frozen=FULL,
-            trained_layers=None,
-            distribution=(),
-            plausible=(),
-            is_monotone=True,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WithoutFailed(Record):
-    """The operating point of the runs that did not fail."""
-
-    keep: float
-    """the share asked for"""
-    scale: Scale
-    """what the share is taken of"""
-    n_frozen: Depth
-    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
-    trained_layers: int | None
-    """layers left to train; None if the scale is undefined"""
+    value: int | None = if_set(None)
+    """the value on another axis than depth; None: a depth, or the full model"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,30 +154,6 @@ class RunCounts(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Record):
-    """The answer of a search."""
-
-    keep: float
-    """the share asked for"""
-    scale: Scale
-    """what the share is taken of"""
-    n_frozen: Depth
-    """most layers frozen while keeping the share; FULL: no depth keeps it, or the scale is undefined"""
-    trained_layers: int | None
-    """layers left to train; None if the scale is undefined: the full model is not above its zero"""
-    confidence: float
-    """confidence that was asked for"""
-    decision: Literal["decided", "open"]
-    """decided: that confidence was reached; open: the best estimate so far"""
-    stopped_because: str
-    """why the search ended"""
-    plausible: tuple[Depth, ...] = added_later(())
-    """depths that may be the true answer at that confidence, FULL first"""
-    established: Established | None = added_later(None)
-    """the deepest depth that surely keeps the share"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Curve(Record):
     """Scores against frozen layers, and the operating points."""
 
@@ -279,7 +176,7 @@ class Curve(Record):
     full: Point
     """the full model"""
     points: tuple[Point, ...]
-    """one point per depth, ascending"""
+    """one point per depth, ascending; on another axis, per value, in its order"""
     operating_points: tuple[OperatingPoint, ...]
     """one for each share and scale"""
     is_monotone: bool
@@ -294,6 +191,12 @@ class Curve(Record):
     """how sure verdicts, established depths and plausible depths are"""
     operating_points_without_failed: tuple[WithoutFailed, ...] = added_later(())
     """the operating points again, without the runs that failed"""
+    axis: ResolvedAxis | None = if_set(None)
+    """what varies, and its values in the order of the points; None: the depth"""
+    gains: tuple[Gain, ...] = if_set(())
+    """what each additional layer adds, from the top layer down; for neighbours with three seeds in common"""
+    d90: SmallestSubspace | None = if_set(None)
+    """on the axis of subspaces, if a share of 0.9 was asked for: the intrinsic dimension"""
 
     @property
     def search(self) -> Finding | None:

@@ -9,8 +9,10 @@ from typing import Literal
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.curve_records import Curve, Interval, OperatingPoint, Point
-from frostline.records.depth import FULL, Depth
+from frostline.analysis.axis.operating_records import OperatingPoint
+from frostline.analysis.axis.places import value_of
+from frostline.analysis.curve_records import Curve, Interval, Point
+from frostline.records.depth import Depth
 
 View = Literal["score", "difference", "ratio", "ratio_above_chance", "train_score"]
 VIEWS: tuple[View, ...] = ("score", "difference", "ratio", "ratio_above_chance", "train_score")
@@ -20,8 +22,8 @@ VIEWS: tuple[View, ...] = ("score", "difference", "ratio", "ratio_above_chance",
 class Mark:
     """One point of a curve in a view."""
 
-    n_frozen: Depth
-    """layers frozen, or FULL"""
+    at: Depth
+    """layers frozen, the value on another axis, or FULL"""
     value: float | None
     """the mean in this view; None if every run crashed"""
     interval: Interval | None
@@ -104,7 +106,7 @@ def _seen_as(curve: Curve, view: View) -> Callable[[float], float] | None:
 
 def _mark(curve: Curve, point: Point, view: View, seen: Callable[[float], float]) -> Mark:
     return Mark(
-        n_frozen=point.n_frozen,
+        at=value_of(point),
         value=_value(point, view),
         interval=_interval(curve, point, view, seen),
         by_seed=tuple((seed, seen(score)) for seed, score in zip(point.seeds, point.scores, strict=True)),
@@ -119,7 +121,7 @@ def _value(point: Point, view: View) -> float | None:
 
 def _interval(curve: Curve, point: Point, view: View, seen: Callable[[float], float]) -> Interval | None:
     """The interval in a view; for the full model, the interval of its score, because it is compared with itself."""
-    if view == "score" or point.n_frozen is FULL:
+    if view == "score" or point is curve.full:
         return None if point.ci is None else tuple(seen(end) for end in point.ci)
     if view == "difference":
         return point.difference_ci
@@ -136,7 +138,7 @@ def _above_chance_interval(curve: Curve, point: Point) -> Interval | None:
 def _training_mark(point: Point) -> Mark:
     scores: Sequence[float] = point.train_scores
     return Mark(
-        n_frozen=point.n_frozen,
+        at=value_of(point),
         value=stats.mean(scores) if scores else None,
         interval=stats.t_interval(scores),
         by_seed=tuple(zip(point.seeds, scores, strict=True)),

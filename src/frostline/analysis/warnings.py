@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frostline import stats
-from frostline.analysis.curve_records import Curve, OperatingPoint, Point, Replicated
+from frostline.analysis.axis.operating_records import OperatingPoint
+from frostline.analysis.axis.places import value_of, words_at
+from frostline.analysis.curve_records import Curve, Point, Replicated
 from frostline.analysis.points import Replicates
-from frostline.records.depth import FULL, Depth, depth_words
+from frostline.records.depth import Depth
 from frostline.records.environment import mixed_environments
 
 
@@ -33,8 +35,8 @@ def curve_warnings(
 ) -> tuple[str, ...]:
     """The warnings of a curve, the most serious first, without duplicates.
 
-    `missing` holds the seeds whose runs did not finish, by depth. `others` come last, such as warnings about the data.
-    `dev` is None if the full model has no run.
+    `missing` holds the seeds whose runs did not finish, by depth or value. `others` come last, such as warnings about
+    the data. `dev` is None if the full model has no run.
     """
     lines = [
         *_crashes(curve, missing),
@@ -67,17 +69,21 @@ def _seeds(seeds: tuple[int, ...]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds)}"
 
 
+def _place(curve: Curve, point: Point) -> str:
+    return words_at(curve, value_of(point))
+
+
 def _all_points(curve: Curve) -> tuple[Point, ...]:
     return (curve.full, *curve.points)
 
 
 def _crashes(curve: Curve, missing: Mapping[Depth, tuple[int, ...]]) -> Iterator[str]:
     for point in _all_points(curve):
-        seeds = missing.get(point.n_frozen, ())
+        seeds = missing.get(value_of(point), ())
         if point.mean is None:
-            yield f"{depth_words(point.n_frozen)}: every run crashed ({_seeds(seeds)}); it has no score"
+            yield f"{_place(curve, point)}: every run crashed ({_seeds(seeds)}); it has no score"
         elif seeds:
-            yield f"{depth_words(point.n_frozen)}: {_seeds(seeds)} crashed; not in its mean or its pairs"
+            yield f"{_place(curve, point)}: {_seeds(seeds)} crashed; not in its mean or its pairs"
     if curve.full.mean is None:
         yield "differences, ratios and operating points are not given: they need a finished run of the full model"
     crashed_rates = [f"{tried.learning_rate:g}" for tried in curve.line_search if tried.score is None]
@@ -111,7 +117,7 @@ def _failures(curve: Curve) -> Iterator[str]:
     for point in _all_points(curve):
         if point.n_failed:
             said = f"{failed_words(point)} (chance {curve.chance:.4g})"
-            yield f"{depth_words(point.n_frozen)}: {said}; the mean includes them"
+            yield f"{_place(curve, point)}: {said}; the mean includes them"
 
 
 def failed_words(point: Replicated) -> str:
@@ -124,26 +130,24 @@ def failed_words(point: Replicated) -> str:
 def _order(curve: Curve) -> Iterator[str]:
     for found in curve.operating_points:
         if not found.is_monotone:
-            short = _listed(_short_depths(curve, found))
+            short = _listed(_short_of(curve, found))
+            enough = words_at(curve, value_of(found)) if curve.axis else f"{found.n_frozen} frozen layers"
             yield (
-                f"not monotone: for keep {found.keep:g} on scale {found.scale}, {found.n_frozen} frozen layers are "
+                f"not monotone: for keep {found.keep:g} on scale {found.scale}, {enough} are "
                 f"enough, but {short} fall short"
             )
 
 
-def _short_depths(curve: Curve, found: OperatingPoint) -> tuple[int, ...]:
+def _short_of(curve: Curve, found: OperatingPoint) -> tuple[Depth, ...]:
+    """Depths or values before the operating point that fall short."""
     assert curve.full.mean is not None, "an operating point that is not monotone has a full model"
     bar = stats.bar_of(found.keep, curve.full.mean, _base(curve, found))
-    return stats.short_depths(means_by_depth(curve.points), bar)
+    means = {place: point.mean for place, point in enumerate(curve.points) if point.mean is not None}
+    return tuple(value_of(curve.points[place]) for place in stats.short_depths(means, bar))
 
 
 def _base(curve: Curve, found: OperatingPoint) -> float:
     return 0.0 if found.scale == "ratio" else curve.chance
-
-
-def means_by_depth(points: Iterable[Point]) -> dict[int, float]:
-    """The mean scores of the depths that have one."""
-    return {point.n_frozen: point.mean for point in points if point.n_frozen is not FULL and point.mean is not None}
 
 
 def _few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
@@ -166,7 +170,7 @@ def _few_rows(curve: Curve, dev: DevMargin | None) -> Iterator[str]:
 def _few_seeds(curve: Curve) -> Iterator[str]:
     few = [point for point in _all_points(curve) if 0 < len(point.seeds) < stats.MIN_SEEDS]
     if few:
-        places = _listed(depth_words(point.n_frozen) for point in few)
+        places = _listed(_place(curve, point) for point in few)
         yield f"fewer than {stats.MIN_SEEDS} seeds, so there are no intervals: {places}"
 
 

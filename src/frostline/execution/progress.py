@@ -10,6 +10,7 @@ from typing import final
 from frostline.execution.events import Listener
 from frostline.records.results import Crash, EpochRecord, PausedRun, RunResult
 from frostline.records.specs import RunSpec
+from frostline.report import numbers
 from frostline.report.progress.display import Progress
 
 
@@ -19,8 +20,13 @@ def label(spec: RunSpec) -> str:
         return f"line search {spec.learning_rate:g}"
     if spec.role == "tuning":
         epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
-        return f"{spec.strategy} race {spec.learning_rate:g}, seed {spec.seed}, {epochs}"
-    return f"{spec.strategy} seed {spec.seed}"
+        return f"{_strategy(spec)} race {spec.learning_rate:g}, seed {spec.seed}, {epochs}"
+    return f"{_strategy(spec)} seed {spec.seed}"
+
+
+def _strategy(spec: RunSpec) -> str:
+    """The name of its strategy, which may list dozens of attention heads, cut to fit a line."""
+    return numbers.one_line(spec.strategy, 40)
 
 
 @final

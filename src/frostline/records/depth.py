@@ -36,6 +36,23 @@ def depth_words(depth: Depth) -> str:
     return "1 frozen layer" if depth == 1 else f"{depth} frozen layers"
 
 
+def value_words(axis: AxisName, value: Depth) -> str:
+    """A value of an axis in a sentence: `6 frozen layers`, `12 attention heads trained`, `full model`."""
+    if axis == "depth" or value is FULL:
+        return depth_words(value)
+    if axis == "subspace":
+        return f"subspace of D = {value:,}"
+    noun, done = _COUNTED[axis]
+    return f"{value:,} {noun}{'' if value == 1 else 's'} {done}"
+
+
+_COUNTED = {
+    "transfer": ("pretrained layer", "kept"),
+    "reinit": ("layer", "re-initialised"),
+    "heads": ("attention head", "trained"),
+}
+
+
 def with_full(depths: Iterable[int]) -> tuple[Depth, ...]:
     """The full model, then the depths."""
     return (FULL, *depths)

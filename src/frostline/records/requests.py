@@ -124,6 +124,8 @@ class ResolvedRequest(Record):
     """rates under `tuned` are chosen by a race; release 0.1 tried each rate once"""
     budget: float | None = added_later(None)
     """of a search: the most to spend, in full-run equivalents"""
+    start: int | None = if_set(None)
+    """of a search that asked `scout` where to start: the depth that it named"""
     axis: ResolvedAxis | None = if_set(None)
     """what varies; None: depth"""
 
@@ -136,6 +138,8 @@ class ResolvedComparison(Record):
     """what is compared, as the user wrote it"""
     resolved: ResolvedRequest = json_name("settled")
     """everything else"""
+    named: tuple[str, ...] = if_set(())
+    """the same strategies with ranked attention heads by their names; empty: none is ranked"""
 
 
 @dataclass(frozen=True, kw_only=True)

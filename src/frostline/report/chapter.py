@@ -78,6 +78,16 @@ class Chapter(Record, ABC):
         return ""
 
     @property
+    def kicker(self) -> str:
+        """The question that a page which begins with this chapter answers."""
+        return self.question
+
+    @property
+    def about(self) -> str:
+        """What tells it from other chapters of its class, model and task; empty: nothing but a number does."""
+        return ""
+
+    @property
     def parts(self) -> Sequence[Chapter]:
         """Chapters that a report shows along with this one, such as the curves behind a summary of them."""
         return ()
@@ -204,9 +214,9 @@ def told_apart(chapters: Sequence[Chapter]) -> list[Chapter]:
     If there are several of one model and task, the name of the model gets their number of training rows, the fewest
     first; or a running number if the rows are not known or equal.
     """
-    groups: dict[tuple[str, str], list[Chapter]] = {}
+    groups: dict[tuple[str, str, str], list[Chapter]] = {}
     for chapter in chapters:
-        groups.setdefault((chapter.task, numbers.model_name(chapter.model)), []).append(chapter)
+        groups.setdefault((chapter.task, numbers.model_name(chapter.model), chapter.about), []).append(chapter)
     return [chapter for group in groups.values() for chapter in (_numbered(group) if len(group) > 1 else group)]
 
 

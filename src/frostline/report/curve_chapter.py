@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from frostline import stats
-from frostline.analysis import VIEWS, Curve, ProbePoint, RunLine, View, build_sizes, series
-from frostline.records.depth import FULL, Depth
+from frostline.analysis import VIEWS, Curve, Point, ProbePoint, RunLine, View, axis_name, build_sizes, series, value_of
+from frostline.records.depth import FULL, AxisName, Depth
 from frostline.report import comparison_tables, curve_tables
 from frostline.report.chapter import Chapter
 from frostline.report.charts import curve as curve_charts
@@ -17,18 +18,19 @@ from frostline.report.charts.text import chart_lines
 from frostline.report.curve_tables import Learning
 from frostline.report.grid_chapters import SizesChapter
 from frostline.report.sections import Section, Shown, charted, drawn
-from frostline.report.tables import Table, number_row
-from frostline.report.wording import curve_words
+from frostline.report.tables import Table, number_row, without_names
+from frostline.report.wording import axis_words, curve_words, run_words
 
 if TYPE_CHECKING:
     from frostline.report.charts.marks import Drawing
 
 _RATES = "Score on dev of each learning rate; the ring marks the one that was chosen."
-_COST = (
-    "Score against the time to train and evaluate one run, without computing the frozen layers. The labels are numbers "
-    "of frozen layers."
+_COST = "Score against the time to train and evaluate one run, without computing the frozen layers. The labels are "
+_LEARNING = "Mean score on dev after each epoch, over the replicates of each "
+_GAINS = (
+    "What each additional layer adds to the score, compared with the point that has one less: differences of runs with "
+    "the same seed, with 95% intervals over seeds. Where layers lie between, the gain is divided by their number."
 )
-_LEARNING = "Mean score on dev after each epoch, over the replicates of each depth."
 _PROBES = (
     "Squares: linear probes. Each is a linear fit to the outputs of that many layers; nothing is trained and no layer "
     "above is used. If a square is above its dot, the layers above were trained too little."
@@ -73,6 +75,7 @@ class CurveChapter(Chapter):
         return [
             curve_tables.wide_table(curve),
             *([curve_tables.operating_table(curve)] if curve.operating_points else []),
+            *([without_names(curve_tables.gains_table([curve]))] if curve.gains else []),
             *([curve_tables.line_search_table(curve)] if curve.line_search else []),
             *([comparison_tables.probe_table(self.probes)] if self.probes else []),
         ]
@@ -100,7 +103,17 @@ class CurveChapter(Chapter):
     @property
     def how_run(self) -> Sequence[tuple[str, str]]:
         """Protocol, learning rate, seeds, runs and times."""
-        return curve_words.how_run(self.curve)
+        return run_words.how_run(self.curve)
+
+    @property
+    def about(self) -> str:
+        """What varies."""
+        return axis_name(self.curve)
+
+    @property
+    def kicker(self) -> str:
+        """The question, which depends on what varies."""
+        return axis_words.words_of(self.curve).question or self.question
 
     @property
     def note(self) -> str:
@@ -109,10 +122,11 @@ class CurveChapter(Chapter):
 
     @property
     def learning(self) -> Learning:
-        """(epoch, mean dev score) of the replicates of each depth, the full model first."""
-        depths = {run.n_frozen for run in self._replicates}
-        ordered = sorted(depths, key=lambda depth: -1 if depth is FULL else depth)
-        return [(depth, self._learning_at(depth)) for depth in ordered]
+        """(epoch, mean dev score) of the replicates of each depth or value, the full model first."""
+        there = {at for run in self._replicates if (at := self._place(run)) is not None}
+        points = [value_of(point) for point in (self.curve.full, *self.curve.points)]
+        ordered = points if self.curve.axis else sorted(there, key=lambda depth: -1 if depth is FULL else depth)
+        return [(at, self._learning_at(at)) for at in ordered if at in there]
 
     def text_chart(self, width: int) -> list[str]:
         """The scores of each depth in characters."""
@@ -124,28 +138,26 @@ class CurveChapter(Chapter):
 
     @classmethod
     def sections(cls, chapters: Sequence[Self]) -> Iterator[Section | None]:
-        """All curves together: views, operating points, line search, cost, learning curves; first a summary."""
-        curves = [chapter.curve for chapter in chapters]
-        if len(curves) > 1:
-            yield Section(id="summary", title="Summary", tables=[curve_tables.summary_table(curves)])
-        views = list(_views(curves, chapters[0].probes if len(chapters) == 1 else ()))
-        title = "The curve" if len(curves) == 1 else "The curves"
-        yield Section(id="curve", title=title, views=views) if views else None
-        yield Section(id="points", title="Operating points", tables=list(_point_tables(curves)))
-        yield from _more_charts(curves, [(chapter.curve, chapter.learning) for chapter in chapters])
+        """All curves of one axis together: views, operating points, line search, cost, learning curves."""
+        for axis in dict.fromkeys(chapter.about for chapter in chapters):
+            group = [chapter for chapter in chapters if chapter.about == axis]
+            for section in _axis_sections(group, axis_name(group[0].curve)):
+                if section is not None:
+                    yield section if axis == "depth" else _renamed(section, group[0].curve)
 
     @classmethod
     def paper_tables(cls, chapters: Sequence[Self]) -> list[tuple[Table, str]]:
-        """The three operating points of the paper."""
+        """The three operating points of the paper; of another axis, its own."""
         curves = [chapter.curve for chapter in chapters]
-        return [(curve_tables.paper_table(curves), curve_words.paper_caption(curves))]
+        groups = [[one for one in curves if axis_name(one) == axis] for axis in dict.fromkeys(map(axis_name, curves))]
+        return [(curve_tables.paper_table(group), curve_words.paper_caption(group)) for group in groups]
 
     @classmethod
     def rows(cls, chapters: Sequence[Self]) -> list[dict[str, object]]:
-        """One row per depth."""
+        """One row per depth or value."""
         curves = [chapter.curve for chapter in chapters]
         return [
-            number_row(curve, point) | {"strategy": _strategy(point.n_frozen), "n_frozen": str(point.n_frozen)}
+            number_row(curve, point) | _place_cells(curve, point)
             for curve in curves
             for point in (curve.full, *curve.points)
         ]
@@ -154,10 +166,12 @@ class CurveChapter(Chapter):
     def pictures(cls, chapters: Sequence[Self]) -> list[Drawing]:
         """One curve: its chart. Several: the figure of the paper, differences from the full model."""
         curves = [chapter.curve for chapter in chapters]
-        if len(curves) == 1:
-            return [curve_charts.curve_chart(curves[0])]
+        others = [curve_charts.curve_chart(curve) for curve in curves if curve.axis is not None]
+        curves = [curve for curve in curves if curve.axis is None]
+        if len(curves) < 2:
+            return [*map(curve_charts.curve_chart, curves), *others]
         chart = panels.view_chart(curves, "difference") or panels.view_chart(curves, "score")
-        return [] if chart is None else [chart]
+        return [*([] if chart is None else [chart]), *others]
 
     @classmethod
     def overviews(cls, chapters: Sequence[Self]) -> Sequence[Chapter]:
@@ -165,7 +179,7 @@ class CurveChapter(Chapter):
         groups: dict[tuple[str, ...], list[tuple[int, Curve]]] = {}
         for chapter in chapters:
             curve = chapter.curve
-            if chapter.provenance is not None and curve.search is None:
+            if chapter.provenance is not None and curve.search is None and curve.axis is None:
                 alike = curve.task, curve.model, curve.metric, curve.protocol
                 groups.setdefault(alike, []).append((chapter.provenance.n_train, curve))
         return [
@@ -178,26 +192,70 @@ class CurveChapter(Chapter):
     def _replicates(self) -> list[RunLine]:
         return [run for run in self.runs if run.role == "replicate"]
 
-    def _learning_at(self, depth: Depth) -> list[tuple[int, float]]:
-        scores = [run.epoch_scores for run in self._replicates if run.n_frozen == depth]
+    def _place(self, run: RunLine) -> Depth | None:
+        """Where on the axis a run is; None: nowhere."""
+        axis = self.curve.axis
+        if axis is None or run.strategy == "full":
+            return run.n_frozen
+        return axis.values[axis.strategies.index(run.strategy)] if run.strategy in axis.strategies else None
+
+    def _learning_at(self, at: Depth) -> list[tuple[int, float]]:
+        scores = [run.epoch_scores for run in self._replicates if self._place(run) == at]
         return [(epoch, stats.mean(values)) for epoch, values in enumerate(zip(*scores, strict=True), start=1)]
 
 
-def _strategy(depth: Depth) -> str:
-    return "full" if depth is FULL else f"freeze:{depth}"
+def _axis_sections(chapters: Sequence[CurveChapter], axis: AxisName) -> Iterator[Section | None]:
+    """The parts of a page for curves along one axis; for several, first a summary."""
+    curves = [chapter.curve for chapter in chapters]
+    if len(curves) > 1:
+        yield Section(id="summary", title="Summary", tables=[curve_tables.summary_table(curves)])
+    views = list(_views(curves, chapters[0].probes if len(chapters) == 1 and axis == "depth" else ()))
+    title = "The curve" if len(curves) == 1 else "The curves"
+    yield Section(id="curve", title=title, views=views) if views else None
+    yield Section(id="points", title="Operating points", tables=list(_point_tables(curves)))
+    yield from _more_charts(curves, [(chapter.curve, chapter.learning) for chapter in chapters])
+
+
+def _renamed(section: Section, curve: Curve) -> Section:
+    """A section of another axis: a page may have the same section of the curve of depth."""
+    title = f"{section.title}: {axis_words.words_of(curve).title}"
+    views = [dataclasses.replace(view, name=f"{axis_name(curve)}-{view.name}") for view in section.views]
+    return dataclasses.replace(section, id=f"{axis_name(curve)}-{section.id}", title=title, views=views)
+
+
+def _place_cells(curve: Curve, point: Point) -> dict[str, object]:
+    """What trains at a point, for a spreadsheet."""
+    at = value_of(point)
+    if curve.axis is None:
+        return {"strategy": "full" if at is FULL else f"freeze:{at}", "n_frozen": str(at)}
+    strategy = "full" if at is FULL else curve.axis.strategies[curve.axis.values.index(at)]
+    return {"strategy": strategy, "n_frozen": "", "axis": curve.axis.name, "value": str(at)}
 
 
 def _more_charts(curves: Sequence[Curve], learning: Sequence[tuple[Curve, Learning]]) -> Iterator[Section | None]:
     """Line search, cost and learning curves; for very many curves only the tables."""
     parts: list[tuple[str, str, Callable[[], Drawing | None], Table, str]] = [
         ("rates", "Line search", lambda: panels.line_search_chart(curves), curve_tables.rates_table(curves), _RATES),
-        ("cost", "Cost against quality", lambda: panels.cost_chart(curves), curve_tables.cost_table(curves), _COST),
+        (
+            "gains",
+            "Diminishing returns",
+            lambda: panels.gains_chart(curves),
+            curve_tables.gains_table(curves),
+            _GAINS,
+        ),
+        (
+            "cost",
+            "Cost against quality",
+            lambda: panels.cost_chart(curves),
+            curve_tables.cost_table(curves),
+            f"{_COST}{_labels(curves)}.",
+        ),
         (
             "learning",
             "Learning curves",
             lambda: panels.learning_chart(learning),
             curve_tables.learning_table(learning),
-            _LEARNING,
+            f"{_LEARNING}{'depth' if curves[0].axis is None else 'value'}.",
         ),
     ]
     for name, title, draw, table, caption in parts:
@@ -205,6 +263,11 @@ def _more_charts(curves: Sequence[Curve], learning: Sequence[tuple[Curve, Learni
             yield charted(Section(id=name, title=title), draw(), table, caption)
         elif table.rows:
             yield Section(id=name, title=title, tables=[table])
+
+
+def _labels(curves: Sequence[Curve]) -> str:
+    """What the labels of a chart are."""
+    return f"{'' if axis_words.words_of(curves[0]).is_log else 'numbers of '}{axis_words.words_of(curves[0]).title}"
 
 
 def _views(curves: Sequence[Curve], probes: Sequence[ProbePoint]) -> Iterator[Shown]:
@@ -216,7 +279,10 @@ def _views(curves: Sequence[Curve], probes: Sequence[ProbePoint]) -> Iterator[Sh
             yield Shown(
                 name=view,
                 title=words,
-                panels=drawn(chart, f"{words} against frozen layers; the table below holds its values"),
+                panels=drawn(
+                    chart,
+                    f"{words} against {axis_words.words_of(curves[0]).title}; the table below holds its values",
+                ),
                 caption=_caption(curves, view) + (f" {_PROBES}" if has_probes else ""),
                 tables=[
                     curve_tables.view_table(curves, view),

@@ -23,7 +23,7 @@ from frostline.report import numbers
 from frostline.report.chapter import Chapter, arranged
 from frostline.report.charts.text import LINE, MEAN, SEED
 from frostline.report.tables import Table
-from frostline.report.wording import curve_words, weight_words
+from frostline.report.wording import axis_words, weight_words
 from frostline.storage.shelf import Entry
 
 ACCENT = "cyan"
@@ -112,7 +112,7 @@ def print_layers(console: Console, census: Census) -> None:
     _print_table(console, Table(title="Parameters", headers=("part", "parameters"), rows=rows, left=_PART))
     title = "What each depth trains, the task head included"
     heads = ("frozen", "trained layers", "trained parameters", "share")
-    full = (curve_words.depth(FULL), str(census.n_layers), numbers.count(census.full), numbers.share(1.0))
+    full = (axis_words.value(FULL), str(census.n_layers), numbers.count(census.full), numbers.share(1.0))
     depths = (_depth_row(depth, census.n_layers) for depth in census.depths)
     _print_table(console, Table(title=title, headers=heads, rows=(full, *depths)))
 
@@ -190,7 +190,7 @@ def _print_answer(console: Console, chapter: Chapter) -> None:
 def _depth_row(depth: DepthCount, n_layers: int) -> tuple[str, ...]:
     trained = str(n_layers - depth.n_frozen)
     return (
-        curve_words.depth(depth.n_frozen),
+        axis_words.value(depth.n_frozen),
         trained,
         numbers.count(depth.trained_parameters),
         numbers.share(depth.share),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frostline.records.depth import Depth
+from frostline.records.depth import Depth, depth_words
 from frostline.stats.basics import Floats
 
 Run = tuple[Depth, int]
@@ -66,6 +66,11 @@ class Question:
     """what it did cost, for depths that have a rate: a race may be longer than foreseen"""
     budget: float
     """most that all runs together may cost, in full runs"""
+    start: int | None = None
+    """the depth to try first; None: the deepest cuts that are cheap together. It changes the order of runs and nothing
+    else: what a look says does not depend on it"""
+    words: Callable[[Depth], str] = depth_words
+    """what a depth is called in a sentence; on another axis, what stands for one"""
 
     @functools.cached_property
     def looks(self) -> tuple[int, ...]:

@@ -9,6 +9,9 @@ A wrong answer needs one of two errors: the true depth is called short, or a dee
 happen at one depth only, the second at any. Each kind gets half of the allowed error, divided by the number of looks,
 and for the second also by the number of depths. So at most 1 − confidence of all searches decide wrongly.
 
+A search may start with a given depth instead of the deepest ones. That changes the order of runs, not what a look says:
+every depth that could be the answer is still looked at, with the same seeds and the same error.
+
 The next step depends on the outcomes alone. So a search that was killed continues exactly as it would have. This module
 does not know runs, stores or models.
 """
@@ -22,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frostline.records.depth import FULL, Depth, depth_words, with_full
+from frostline.records.depth import FULL, Depth, with_full
 from frostline.stats.basics import ROUNDING, is_above, mean
 from frostline.stats.crossed import CrossedPair, Scored, not_paired
 from frostline.stats.operating_points import bar_of, operating_depth
@@ -115,7 +118,7 @@ def _fault(question: Question, full: Sample) -> str | None:
 
 def _why_stopped(question: Question, runs: Sequence[Run]) -> str:
     """Why a search that ran out of budget is over, and what it would go on with."""
-    named = ", ".join(depth_words(depth) for depth in dict.fromkeys(depth for depth, _ in runs))
+    named = ", ".join(question.words(depth) for depth in dict.fromkeys(depth for depth, _ in runs))
     return f"the budget of {question.budget:.3g} full runs does not pay for the next runs ({named})"
 
 
@@ -129,10 +132,10 @@ def _wanted(question: Question, outcomes: Outcomes) -> list[Run]:
     for n_seeds in question.looks[1:]:
         if runs := _missing(question, outcomes, tellable, n_seeds):
             return runs
-    if established_depth(said) is not FULL:
-        return []
-    further = [depth for depth in question.depths if not outcomes.get(depth)][-1:]
-    return _missing(question, outcomes, further, FIRST_SEEDS)
+    found = established_depth(said)
+    # After a start elsewhere, deeper depths that were not tried may still be the answer.
+    untried = [depth for depth in question.depths if not outcomes.get(depth) and (found is FULL or depth > found)]
+    return _missing(question, outcomes, untried[-1:], FIRST_SEEDS)
 
 
 def _opening(question: Question, outcomes: Outcomes) -> list[Run]:
@@ -230,7 +233,7 @@ def _settled(question: Question, outcomes: Outcomes) -> Decision:
 def _why_open(question: Question, outcomes: Outcomes, unsure: Sequence[int]) -> str:
     """Why the seeds did not settle it: runs crashed, or depths are too close to the bar."""
     crashed = [depth for depth in unsure if None in outcomes.get(depth, {}).values()]
-    named = ", ".join(depth_words(depth) for depth in crashed or unsure)
+    named = ", ".join(question.words(depth) for depth in crashed or unsure)
     return f"runs crashed: {named}" if crashed else f"too close to the bar for {len(question.seeds)} seeds: {named}"
 
 
@@ -256,7 +259,9 @@ def _latest(question: Question, outcomes: Outcomes, depth: Depth) -> Sample | No
 
 
 def _first_depths(question: Question) -> list[int]:
-    """The deepest cuts that are cheap together; at least one."""
+    """The depth to start with, if one is given; else the deepest cuts that are cheap together, at least one."""
+    if question.start is not None:
+        return [question.start]
     chosen: list[int] = []
     for depth in reversed(question.depths):
         if chosen and math.fsum(question.costs[d] for d in (*chosen, depth)) > FIRST_SHARE + ROUNDING:

@@ -15,7 +15,7 @@ from frostline.records.serial import request_fields
 from frostline.records.specs import RunSpec
 from frostline.report.comparison_chapter import ComparisonChapter
 from frostline.storage.runs import Store
-from frostline.strategies import Freeze, Strategy, parse
+from frostline.strategies import Freeze, RankedHeads, Strategy, parse
 from frostline.studies.curve import replicates_of
 from frostline.studies.planning.protocols import Programme, rate_messages
 from frostline.studies.requests.config_file import seed_settings
@@ -58,15 +58,22 @@ class CompareStudy(Study[CompareRequest, ResolvedComparison, Comparison]):
     def resolve(self, request: CompareRequest, resolver: Resolver) -> ResolvedComparison:
         """The request, once every strategy was planned: what the model does not allow is refused before it is kept."""
         filled = resolver.fill_in(request.request, needs_depth=False)
-        comparison = ResolvedComparison(strategies=request.strategies, resolved=filled)
+        named = tuple(resolver.named(filled, parse(name)).name for name in request.strategies)
+        is_ranked = any(isinstance(parse(name), RankedHeads) for name in request.strategies)
+        comparison = ResolvedComparison(
+            strategies=request.strategies, resolved=filled, named=named if is_ranked else ()
+        )
         self._plans(comparison, resolver)
         asked = {"asked": request_fields(request.request), "strategies": list(request.strategies)}
         return resolver.keep(self.name, asked, comparison)
 
     def describe(self, resolved: ResolvedComparison, resolver: Resolver) -> list[str]:
         """What each strategy trains, rows and data warnings."""
-        plans = self._plans(resolved, resolver)
-        return resolver.describe(resolved.resolved, plans)
+        plans, labels = self._plans(resolved, resolver), dict[str, str]()
+        if resolved.named:
+            labels = dict(zip(resolved.named, resolved.strategies, strict=True))
+            plans = {name: plans[written] for name, written in labels.items()}
+        return resolver.describe(resolved.resolved, plans, labels)
 
     def settings(self, resolved: ResolvedComparison) -> dict[str, object]:
         """Strategies, protocol, seeds and rates."""
@@ -140,9 +147,10 @@ def _programme(comparison: ResolvedComparison) -> Programme[str]:
     assert kind is not None, "the task of a resolved request is resolved"
     wanted: dict[str, Strategy] = {}
     faults: list[str] = []
-    for name in comparison.strategies:
+    names = comparison.named or comparison.strategies
+    for name, written in zip(comparison.strategies, names, strict=True):
         try:
-            wanted[name] = parse(name).resolved(resolved.n_layers, kind)
+            wanted[name] = parse(written).resolved(resolved.n_layers, kind)
         except UsageError as error:
             faults.append(str(error))
     if faults:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, final
 
 from frostline import stats
-from frostline.analysis import Curve, Replicates, build_curve
+from frostline.analysis import Along, Curve, Established, Replicates, SmallestSubspace, build_curve
 from frostline.execution.sweep import Wanted
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import RunResult
-from frostline.records.specs import RunSpec
+from frostline.records.specs import RunSpec, Scale
 from frostline.report.curve_chapter import CurveChapter
 from frostline.storage.runs import Store
 from frostline.studies.planning.protocols import (
@@ -29,15 +30,18 @@ from frostline.studies.study import Results, Source, Study, Totals
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Resolver
 
+D90_SHARE = 0.9
+"""the share that the intrinsic dimension is defined by (Aghajanyan 2020)"""
+
 
 @final
 class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
-    """Choose a learning rate, then train the full model and every depth with every seed."""
+    """Choose a learning rate, then train the full model and every depth, or value of another axis, with every seed."""
 
     name = "curve"
 
     def resolve(self, request: StudyRequest, resolver: Resolver) -> ResolvedRequest:
-        """The depths, the run that all others differ from, and whether prefix states are cached."""
+        """The depths or values, the run that all others differ from, and whether prefix states are cached."""
         return resolver.resolve(self.name, request)
 
     def describe(self, resolved: ResolvedRequest, resolver: Resolver) -> list[str]:
@@ -83,14 +87,39 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
             line_search=runs.searches[FULL].tried(results) if FULL in runs.searches else [],
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),
-            judge=None if settling is None else settling.judge,
+            along=Along(axis=resolved.axis, judge=None if settling is None else settling.judge),
         )
+        if resolved.axis is not None:
+            return curve.replace(d90=self._smallest_subspace(curve, resolved, store))
         return curve.replace(warnings=(*curve.warnings, *gains_of_own_rates(store, resolved, runs.ended(results))))
+
+    def _smallest_subspace(self, curve: Curve, resolved: ResolvedRequest, store: Store) -> SmallestSubspace | None:
+        """d90, with the operating depth of a curve in the folder; None on other axes, or without a share of 0.9."""
+        asked = next((one for one in curve.operating_points if math.isclose(one.keep, D90_SHARE)), None)
+        if curve.axis is None or curve.axis.name != "subspace" or asked is None:
+            return None
+        sure = None if asked.established is None else asked.established.value
+        beside = self._operating_depth(resolved, asked.scale, store)
+        return SmallestSubspace(value=sure, scale=asked.scale, beside=beside)
+
+    def _operating_depth(self, resolved: ResolvedRequest, scale: Scale, store: Store) -> Established | None:
+        """The operating depth of the first curve of depth in a folder whose runs differ in nothing else."""
+        for other in self.stored(store):
+            is_alike = other.axis is None and other.base.key == resolved.base.key
+            if not is_alike or other.request.protocol != resolved.request.protocol:
+                continue
+            results = self.replay(other, store)
+            if D90_SHARE in other.request.keep and self.is_showable(other, results):
+                totals = Totals(done=frozenset())
+                found = self.build(other, results, totals, store).operating_point(D90_SHARE, scale)
+                if found.trained_layers is not None:
+                    return Established(n_frozen=found.n_frozen, trained_layers=found.trained_layers)
+        return None
 
     def chapter(self, record: Curve, source: Source) -> CurveChapter:
         """The curve, its runs, and linear fits to each layer where the store has them."""
         run = next(result.spec for result in source.results if result.spec.role == "replicate")
-        probes = stored_probes(source.store, run, record.full.seeds)
+        probes = stored_probes(source.store, run, record.full.seeds) if record.axis is None else ()
         return CurveChapter(curve=record, probes=probes, **source.shown)
 
     def is_showable(self, resolved: ResolvedRequest, results: Results) -> bool:
@@ -125,7 +154,7 @@ def gains_of_own_rates(
 ) -> Iterator[str]:
     """What a learning rate of its own changes at each depth, where the store has the runs of both protocols."""
     for other in store.requests(CurveStudy.name, ResolvedRequest):
-        if other.request.protocol == resolved.request.protocol:
+        if other.request.protocol == resolved.request.protocol or other.axis is not None:
             continue
         theirs = _stored_replicates(store, other)
         for depth in [depth for depth in groups if depth is not FULL and depth in theirs]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline import stats
-from frostline.analysis import Answer, Curve, Established, Finding, build_curve
+from frostline.analysis import Along, Answer, Curve, Established, Finding, Places, build_curve, value_of, words_at
 from frostline.errors import DataError, UsageError
 from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
-from frostline.records.depth import FULL, Depth
+from frostline.records.depth import FULL, AxisName, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.serial import read_json, request_fields
 from frostline.records.specs import RunSpec
@@ -26,7 +26,8 @@ from frostline.report.curve_chapter import CurveChapter
 from frostline.stats import search_rules
 from frostline.stats.search_question import FULL_SEEDS, Decision
 from frostline.storage.runs import Store
-from frostline.studies.planning.axis import depth_axis, spec_at
+from frostline.strategies import Full, Strategy
+from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch, runs_of_curve
 from frostline.studies.planning.protocols import rate_messages
 from frostline.studies.requests.config_file import depth_settings, resolved_config
@@ -35,6 +36,10 @@ from frostline.studies.study import Results, Source, Study, Totals
 
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Resolver
+
+
+SEARCHED: tuple[AxisName, ...] = ("depth", "heads", "subspace")
+"""axes on which there is something to save, and so something to search for"""
 
 
 @final
@@ -46,6 +51,8 @@ class FindRequest:
     budget: Budget | None = None
     n_workers: int | None = None
     """runs at the same time, with which a budget of wall time is converted; None: the default"""
+    start: int | None = None
+    """the depth to try first, which `scout` named; None: the deepest"""
 
 
 @final
@@ -66,6 +73,9 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
                 f"{'is' if len(asked.seeds) == 1 else 'are'} {len(asked.seeds)}: use --seeds {FULL_SEEDS} "
                 "or more"
             )
+        if asked.axis not in SEARCHED:
+            where = f"{', '.join(SEARCHED[:-1])} and {SEARCHED[-1]}"
+            faults.append(f"find searches along {where}; axis is {asked.axis}: use `curve --axis {asked.axis}`")
         if budget is not None and not 0 < budget.amount < math.inf:
             faults.append(f"budget is {budget}; it must be above 0 and finite, in full-run equivalents, or e.g. 30min")
         if faults:
@@ -75,11 +85,12 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         """The request with its budget in full-run equivalents: a budget of wall time is converted once."""
         filled = resolver.fill_in(request.request, needs_depth=True)
         budget = {} if request.budget is None else {"budget": str(request.budget)}
-        asked = request_fields(request.request) | budget
+        start = {} if request.start is None else {"start": "scout"}
+        asked = request_fields(request.request) | budget | start
         resolved = resolver.kept(self.name, asked, ResolvedRequest)
         if resolved is None:
             spendable = _in_full_runs(request, filled, resolver)
-            resolved = resolver.keep(self.name, asked, filled.replace(budget=spendable))
+            resolved = resolver.keep(self.name, asked, resolver.placed(filled).replace(budget=spendable, start=request.start))
         dev, task = resolver.inputs(resolved).dev, resolved.base.task
         chance = kind_of(task).chance(task.metric or "", dev.labels)
         search = ResolvedSearch(resolved=resolved, chance=chance, n_rows=len(dev))
@@ -94,6 +105,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         """The depths, the share to keep, protocol, seeds, rates, confidence and budget."""
         request, budget = resolved.resolved.request, resolved.resolved.budget
         goal = {"keep": request.keep[0], "protocol": request.protocol}
+        goal |= {} if resolved.resolved.start is None else {"start": "scout"}
         return depth_settings(resolved.resolved) | goal | ({} if budget is None else {"budget": budget})
 
     def base(self, resolved: ResolvedSearch) -> ResolvedRequest:
@@ -119,8 +131,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
 
     def nearby(self, resolved: ResolvedSearch) -> Sequence[str]:
         """All depths: any of them may be tried, so their prefix states are computed in one pass."""
-        axis = depth_axis(resolved.resolved)
-        specs = [spec_at(resolved.resolved, place.strategy) for place in axis.values]
+        specs = [spec_at(resolved.resolved, one.strategy) for one in axis_of(resolved.resolved).values]
         return sorted({spec.strategy for spec in specs if spec.is_cached})
 
     def messages(self, resolved: ResolvedSearch, results: Results) -> list[str]:
@@ -138,6 +149,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             line_search=searches[FULL].tried(results) if FULL in searches else [],
             cost=totals.cost(results.finished.values()),
             runs=totals.counts(results.finished.values(), len(results.crashed)),
+            along=Along(axis=resolved.resolved.axis),
         )
         curve = _without_verdicts(curve)
         warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))
@@ -199,8 +211,9 @@ def _check_budget(search: ResolvedSearch) -> None:
 
 
 def _without_verdicts(curve: Curve) -> Curve:
-    """A search says itself what it decided. The verdicts of a curve do not pay for looking after every seed."""
+    """A search says itself what it decided. Verdicts and gains of a curve do not pay for looking after every seed."""
     return curve.replace(
+        gains=(),
         points=tuple(point.replace(verdict=None, is_better=None) for point in curve.points),
         operating_points=tuple(
             one.replace(verdicts=(), established=None, plausible=()) for one in curve.operating_points
@@ -211,33 +224,33 @@ def _without_verdicts(curve: Curve) -> Curve:
 def _answer(curve: Curve, search: DepthSearch) -> Answer:
     request = search.search.resolved.request
     point, step = curve.operating_point(request.keep[0], request.scale), search.step
-    decision = step if isinstance(step, Decision) else None
-    n_frozen = point.n_frozen if decision is None else decision.n_frozen
+    decision, places = step if isinstance(step, Decision) else None, Places(curve.axis, curve.n_layers)
+    # The curve's own estimate is given by its value, the decision of the rules by its place.
+    named = {"n_frozen": point.n_frozen, "value": point.value} if decision is None else places.named(decision.n_frozen)
+    trained = point.trained_layers if decision is None else places.trained_layers(decision.n_frozen)
     sure = stats.established_depth(search_rules.verdicts(search.question, search.outcomes))
     return Answer(
         keep=request.keep[0],
         scale=request.scale,
-        n_frozen=n_frozen,
-        trained_layers=None if point.trained_layers is None else _trained(n_frozen, curve.n_layers),
+        **named,
+        trained_layers=None if point.trained_layers is None else trained,
         confidence=request.confidence,
         decision="decided" if decision is not None and decision.is_decided else "open",
         stopped_because="the search is under way" if decision is None else _because(decision, search),
-        plausible=search_rules.plausible(search.question, search.outcomes),
-        established=Established(n_frozen=sure, trained_layers=_trained(sure, curve.n_layers)),
+        plausible=tuple(map(places.value, search_rules.plausible(search.question, search.outcomes))),
+        established=Established(**places.named(sure), trained_layers=places.trained_layers(sure)),
     )
-
-
-def _trained(n_frozen: Depth, n_layers: int) -> int:
-    return n_layers if n_frozen is FULL else n_layers - n_frozen
 
 
 def _because(decision: Decision, search: DepthSearch) -> str:
     """Why the search ended, with the depths that it did not try and the budget that would reach them all."""
-    untried = [str(depth) for depth in search.question.depths if depth not in search.outcomes]
+    axis = axis_of(search.search.resolved)
+    untried = [str(one.value) for one in axis.values if one.place not in search.outcomes]
     if decision.is_decided or not untried or "budget" not in decision.because:
         return decision.because
     whole = math.ceil(10 * runs_of_curve(search.search.resolved)) / 10
-    return f"{decision.because}; depths not tried: {', '.join(untried)}; --budget {whole:g} pays for the whole curve"
+    noun = "depths" if axis.named is None else "values"
+    return f"{decision.because}; {noun} not tried: {', '.join(untried)}; --budget {whole:g} pays for the whole curve"
 
 
 def _better(curve: Curve) -> Iterator[str]:
@@ -247,7 +260,8 @@ def _better(curve: Curve) -> Iterator[str]:
             interval = point.difference_ci_dev
             is_sure = interval is not None and stats.is_above(interval[0], 0.0)
             how = "its interval is above 0" if is_sure else "within noise"
-            yield f"{point.n_frozen} frozen layers score {point.difference:.2g} above the full model ({how})"
+            what = words_at(curve, value_of(point)) if curve.axis else f"{point.n_frozen} frozen layers"
+            yield f"{what} score {point.difference:.2g} above the full model ({how})"
 
 
 def _stored_chapter(store: Store, finding: Finding) -> CurveChapter:
@@ -256,7 +270,7 @@ def _stored_chapter(store: Store, finding: Finding) -> CurveChapter:
     for resolved in store.requests(FindStudy.name, ResolvedRequest):
         asked = resolved.request
         results = [r for spec in _specs_of(finding, resolved) if (r := store.get(spec.key)) is not None]
-        if asked.keep == (answer.keep,) and asked.scale == answer.scale and results:
+        if asked.keep == (answer.keep,) and asked.scale == answer.scale and resolved.axis == finding.axis and results:
             own = depth_settings(resolved) | {"keep": answer.keep, "confidence": answer.confidence}
             settings = resolved_config(FindStudy.name, resolved, own, store.folder)
             return CurveChapter(curve=finding, **Source(store=store, results=results, settings=settings).shown)
@@ -265,10 +279,11 @@ def _stored_chapter(store: Store, finding: Finding) -> CurveChapter:
 
 def _specs_of(finding: Finding, resolved: ResolvedRequest) -> list[RunSpec]:
     """The runs that a finding is made of."""
-    strategies = depth_axis(resolved).strategies
+    strategies: dict[Depth, Strategy] = {FULL: Full()}
+    strategies |= {one.value: one.strategy for one in axis_of(resolved).values}
     return [
-        spec_at(resolved, strategies[point.n_frozen], point.learning_rate).with_seed(seed)
+        spec_at(resolved, strategies[value_of(point)], point.learning_rate).with_seed(seed)
         for point in (finding.full, *finding.points)
-        if point.n_frozen in strategies
+        if value_of(point) in strategies
         for seed in point.seeds
     ]

@@ -54,6 +54,7 @@ class SizesStudy(Study[SizesRequest, ResolvedSizes, Sizes]):
         """The sizes say how many rows train, so nothing else may."""
         if request.request.task.max_train is not None:
             raise UsageError("max_train and train sizes are both given; the sizes say how many rows train")
+        _check_depth(request.request, "train sizes")
 
     def resolve(self, request: SizesRequest, resolver: Resolver) -> ResolvedSizes:
         """A curve's request for each size, kept as such: `report` and a later `curve` find it."""
@@ -154,6 +155,7 @@ class RatesStudy(Study[StudyRequest, ResolvedRates, Rates]):
         """Two rates at least."""
         if len(request.learning_rates) < 2:
             raise UsageError("rates at depths need two learning rates or more; give them with --lrs")
+        _check_depth(request, "rates at depths")
 
     def resolve(self, request: StudyRequest, resolver: Resolver) -> ResolvedRates:
         """A curve's request for each rate, kept as such: a later `curve --lr` finds its runs."""
@@ -206,6 +208,12 @@ class RatesStudy(Study[StudyRequest, ResolvedRates, Rates]):
     def stored(self, store: Store) -> list[ResolvedRates]:  # noqa: ARG002
         """None: the curve of each rate is stored as a curve."""
         return []
+
+
+def _check_depth(request: StudyRequest, what: str) -> None:
+    """Raises where the curves are not curves of depth."""
+    if request.axis != "depth":
+        raise UsageError(f"{what} are a grid against depth; axis is {request.axis}: make one curve at a time")
 
 
 def _rate_is(rate: float) -> Callable[[RunResult], bool]:

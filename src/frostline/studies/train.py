@@ -72,7 +72,7 @@ def train(session: Session, strategy: Strategy, places: Sequence[Destination]) -
         check_between("frozen", strategy.n_frozen, 0, resolved.n_layers)
     kind = resolved.base.task.kind
     assert kind is not None, "the task of a resolved request is resolved"
-    strategy = strategy.resolved(resolved.n_layers, kind)
+    strategy = resolver.named(resolved, strategy).resolved(resolved.n_layers, kind)
     resolver.plan(resolved, strategy)
     spec = spec_at(resolved, strategy, _rate(session, resolved, strategy))
     limit = options.max_cache_bytes
@@ -121,8 +121,8 @@ def train_and_save(
 def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> float:
     """The rate given, else the one that a finished line search chose, else that of a search done now."""
     rates, store = resolved.request.learning_rates, session.resolver.store
-    if strategy.is_closed_form:
-        return 0.0
+    if strategy.own_rate is not None:
+        return strategy.own_rate
     if len(rates) == 1:
         return rates[0]
     finished = finished_line_searches(store, resolved) if resolved.request.protocol == "paper" else []

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from frostline.analysis import Curve, Interval, Point
+from frostline.analysis import Curve, Interval, Point, value_of
 from frostline.analysis.views import Series, series
 from frostline.records.depth import FULL
 from frostline.report import numbers
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words, curve_words
 from frostline.storage import atomic
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ WIDTH, HEIGHT = 520, 300
 _LABEL_PITCH = 14
 """least distance between two labels, in pixels"""
 _TITLE_WIDTH, _SUBTITLE_WIDTH = 66, 90
+_LOG_ROOM = 1.5
+"""how far a logarithmic axis goes beyond its values"""
 
 STYLE: dict[str, Any] = {
     "font": FONT,
@@ -100,7 +102,8 @@ def _legend(curve: Curve) -> str:
     if all(point.ci is None for point in points):
         return f"{said}, mean, no interval below 3 seeds"
     band = "" if curve.full.ci is None else " and of the full model (band)"
-    return f"{said}, mean, 95% interval over seeds at each depth (bars){band}"
+    each = "depth" if curve.axis is None else "value"
+    return f"{said}, mean, 95% interval over seeds at each {each} (bars){band}"
 
 
 def _shown(curve: Curve) -> list[Point]:
@@ -108,12 +111,15 @@ def _shown(curve: Curve) -> list[Point]:
 
 
 def _depths(curve: Curve) -> list[int]:
-    given = [point.n_frozen for point in curve.points if point.n_frozen is not FULL]
+    """The depths or values, ascending."""
+    given = sorted(at for point in curve.points if (at := value_of(point)) is not FULL)
     return given or [0, curve.n_layers]
 
 
 def _x_domain(curve: Curve) -> tuple[float, float]:
     depths = _depths(curve)
+    if axis_words.words_of(curve).is_log:
+        return min(depths) / _LOG_ROOM, max(depths) * _LOG_ROOM
     room = max(0.35, 0.035 * (max(depths) - min(depths)))
     return min(depths) - room, max(depths) + room
 
@@ -121,20 +127,32 @@ def _x_domain(curve: Curve) -> tuple[float, float]:
 def _x(curve: Curve) -> alt.X:
     import altair as alt
 
+    total = None if curve.axis is None else curve.axis.total
+    own: dict[str, Any] = {"title": f"{axis_words.words_of(curve).title}{'' if total is None else f' of {total}'}"}
+    if curve.axis is None:
+        own = {
+            "labelLineHeight": 15,
+            # The second line spares the reader a subtraction.
+            "labelExpr": f"[format(datum.value, 'd'), '(' + format({curve.n_layers} - datum.value, 'd') + ')']",
+            "title": f"frozen layers of {curve.n_layers} (trained layers)",
+        }
     ticks = alt.Axis(
         values=_depths(curve),
-        format="d",
+        format="d" if curve.axis is None else ",d",
         grid=False,
         domainColor=GREY,
         tickColor=GREY,
-        labelLineHeight=15,
-        # The second line spares the reader a subtraction.
-        labelExpr=f"[format(datum.value, 'd'), '(' + format({curve.n_layers} - datum.value, 'd') + ')']",
-        title=f"frozen layers of {curve.n_layers} (trained layers)",
         titlePadding=8,
         labelPadding=5,
+        **own,
     )
-    return alt.X("x:Q", scale=alt.Scale(domain=_x_domain(curve), nice=False), axis=ticks)
+    kind = x_scale(_depths(curve), is_log=axis_words.words_of(curve).is_log)
+    return alt.X("x:Q", scale=alt.Scale(domain=_x_domain(curve), nice=False, **kind), axis=ticks)
+
+
+def x_scale(values: Sequence[float], *, is_log: bool) -> dict[str, str]:
+    """The kind of a scale: logarithmic where values are spread over powers of ten, linear near 0 if 0 is one."""
+    return {} if not is_log else {"type": "symlog" if min(values, default=0) <= 0 else "log"}
 
 
 def _scores(curve: Curve) -> Series:
@@ -228,11 +246,11 @@ def _curve_layers(curve: Curve) -> list[alt.Chart]:
     import altair as alt
 
     shown = _shown(curve)
-    seeds = [{"x": point.n_frozen, "y": score} for point in shown if len(point.scores) > 1 for score in point.scores]
-    means = [{"x": point.n_frozen, "y": point.mean} for point in shown]
+    seeds = [{"x": value_of(point), "y": score} for point in shown if len(point.scores) > 1 for score in point.scores]
+    means = [{"x": value_of(point), "y": point.mean} for point in shown]
     ends = [(point, _within(curve, point.ci)) for point in shown if point.ci is not None]
-    bars = [{"x": point.n_frozen, "y": low, "y2": high} for point, (low, high) in ends]
-    path = [{"x": point.n_frozen, "y": point.mean} for point in curve.points]  # None breaks the line
+    bars = [{"x": value_of(point), "y": low, "y2": high} for point, (low, high) in ends]
+    path = [{"x": value_of(point), "y": point.mean} for point in curve.points]  # None breaks the line
     layers = [_base(curve, path).mark_line(color=ACCENT, strokeWidth=1.5, opacity=0.55)] if len(means) > 1 else []
     if bars:
         layers.append(_base(curve, bars).mark_rule(color=ACCENT, strokeWidth=2).encode(y2=alt.Y2("y2:Q")))
@@ -248,11 +266,11 @@ def _operating_layers(curve: Curve) -> list[alt.Chart]:
     import altair as alt
 
     asked = curve_words.headline(curve)
-    point = None if asked is None else curve_words.point_at(curve, asked.n_frozen)
-    if asked is None or asked.n_frozen is FULL or point is None or point.mean is None:
+    point = None if asked is None else curve_words.point_at(curve, value_of(asked))
+    if asked is None or point is None or point.mean is None:
         return []
     label = numbers.share(curve_words.kept(point, asked.scale))
-    base = _base(curve, [{"x": point.n_frozen, "y": point.mean, "label": label}])
+    base = _base(curve, [{"x": value_of(point), "y": point.mean, "label": label}])
     ring = base.mark_point(color=ACCENT, size=230, strokeWidth=2, filled=False, opacity=1)
     words = base.mark_text(color=INK, fontSize=12, fontWeight=600, align="left", dx=12, dy=-11)
     return [ring, words.encode(text=alt.Text("label:N"))]

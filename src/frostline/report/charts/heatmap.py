@@ -12,7 +12,7 @@ from frostline.report import numbers
 from frostline.report.charts.curve import ACCENT, INK, Row
 from frostline.report.charts.marks import axis, layer, row, styled
 from frostline.report.tables import Table
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words
 
 if TYPE_CHECKING:
     from frostline.report.charts.marks import Drawing
@@ -44,7 +44,7 @@ def heat_chart(grid: Grid, view: HeatView) -> Drawing | None:
     scores = [cell["score"] for cell in rows if cell["kind"] == "cell"]
     if not scores:
         return None
-    depths, names = [curve_words.depth(depth) for depth in _depths(grid)], [name for name, _ in grid.curves]
+    depths, names = [axis_words.value(depth) for depth in _depths(grid)], [name for name, _ in grid.curves]
     across = axis("frozen layers", "")
     across.labelAngle, across.domain, across.ticks = 0, False, False
     x = alt.X("x:O", sort=depths, scale=alt.Scale(domain=depths, paddingInner=0.04), axis=across)
@@ -83,14 +83,14 @@ def _values(curve: Curve, view: HeatView) -> dict[Depth, float | None]:
     """The mean of the full model and of each depth."""
     shown = series(curve, view)
     assert shown is not None, "scores are always there"
-    return {mark.n_frozen: mark.value for mark in (shown.full, *shown.marks)}
+    return {mark.at: mark.value for mark in (shown.full, *shown.marks)}
 
 
 def _cells(grid: Grid, view: HeatView) -> Iterator[Row]:
     for name, curve in grid.curves:
         values = _values(curve, view)
         for depth in _depths(grid):
-            value, place = values.get(depth), {"x": curve_words.depth(depth), "y": name}
+            value, place = values.get(depth), {"x": axis_words.value(depth), "y": name}
             if value is not None:
                 what = "full model" if depth is FULL else f"{depth} frozen"
                 said = f"{grid.by} {name}, {what}: {numbers.score(value)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frostline.analysis import Interval
@@ -85,12 +85,15 @@ def y_axis(title: str, form: str = SCORE_FORMAT, domain: tuple[float, float] | N
     return alt.Y("y:Q", scale=scale, axis=ticks)
 
 
-def depth_x(rows: Sequence[Row], title: str = "frozen layers") -> alt.X:
-    """The axis of depths, a tick at each."""
+def depth_x(rows: Sequence[Row], title: str = "frozen layers", scale: Mapping[str, str] | None = None) -> alt.X:
+    """The axis of depths or values, a tick at each."""
     import altair as alt
 
     depths = sorted({each["x"] for each in rows if "x" in each})
-    return alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=16), axis=axis(title, "d", depths))
+    kind: dict[str, Any] = {"zero": False, **(scale or {})}
+    if kind.get("type") == "log":
+        kind.pop("zero")
+    return alt.X("x:Q", scale=alt.Scale(nice=False, padding=16, **kind), axis=axis(title, "d", depths))
 
 
 def rate_x(rows: Sequence[Row]) -> alt.X:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from frostline.analysis import Curve, Interval, ProbePoint, Series, View, series
-from frostline.records.depth import FULL, Depth, depth_words
+from frostline.analysis import Curve, Gain, Interval, ProbePoint, Series, View, axis_name, series, value_of
+from frostline.records.depth import FULL, AxisName, Depth, depth_words, value_words
 from frostline.report import numbers
-from frostline.report.charts.curve import INK, Row
+from frostline.report.charts.curve import INK, Row, x_scale
 from frostline.report.charts.marks import (
     COLOURS,
     SCORE_FORMAT,
@@ -29,7 +29,7 @@ from frostline.report.charts.marks import (
     y_axis,
 )
 from frostline.report.curve_tables import Learning
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words, curve_words
 
 if TYPE_CHECKING:
     import altair as alt
@@ -61,12 +61,12 @@ def view_chart(curves: Sequence[Curve], view: View, probes: Sequence[ProbePoint]
         return None
     if len(seen) > MOST_PANELS:
         return _shared_chart(curves, view)
-    rows = [each for panel, shown in seen.items() for each in _view_rows(panel, shown)]
+    rows = [each for panel, shown in seen.items() for each in _view_rows(panel, shown, axis_name(curves[0]))]
     drawn = marks(len(seen))
     if len(curves) == 1 and view == "score" and probes:
         rows += _probe_rows(rows[0]["panel"], probes)
         drawn = [*_probe_marks(), *drawn]
-    x, y = depth_x(rows), _view_y(curves, view)
+    x, y = _x(curves, rows), _view_y(curves, view)
     layers = [*(line.encode(y=y) for line in lines()), *(mark.encode(x=x, y=y) for mark in drawn)]
     return faceted(rows, layers)
 
@@ -77,20 +77,21 @@ def _shared_chart(curves: Sequence[Curve], view: View) -> Drawing:
 
     tasks, models = short([curve.task for curve in curves], 40), _models(curves, 40)
     seen = [(curve, shown) for curve in curves if (shown := _shown(curve, view))]
-    rows = [each for curve, shown in seen for each in _line_rows(models[curve.model], tasks[curve.task], shown)]
+    axis = axis_name(curves[0])
+    rows = [each for curve, shown in seen for each in _line_rows(models[curve.model], tasks[curve.task], shown, axis)]
     drawn_tasks = list(dict.fromkeys(each["task"] for each in rows))
     scale = alt.Scale(domain=drawn_tasks, range=COLOURS)
     colour = alt.Color("task:N", sort=drawn_tasks, scale=scale, legend=legend("task"))
     drawn = (layer("mean", "line", strokeWidth=1.8), layer("mean", "circle", is_said=True, size=36, opacity=1))
-    layers = [mark.encode(x=depth_x(rows), y=_view_y(curves, view), color=colour) for mark in drawn]
+    layers = [mark.encode(x=_x(curves, rows), y=_view_y(curves, view), color=colour) for mark in drawn]
     return faceted(rows, layers, (520, 260), n_columns=2)
 
 
-def _line_rows(panel: str, task: str, shown: Series) -> Iterator[Row]:
+def _line_rows(panel: str, task: str, shown: Series, axis: AxisName) -> Iterator[Row]:
     for mark in shown.marks:
         if mark.value is not None:
-            said = f"{task}, {mark.n_frozen} frozen: {_said(shown.view, mark.value, mark.interval)}"
-            yield row(panel, "mean", x=mark.n_frozen, y=mark.value, said=said, task=task)
+            said = f"{task}, {_frozen(mark.at, axis)}: {_said(shown.view, mark.value, mark.interval)}"
+            yield row(panel, "mean", x=mark.at, y=mark.value, said=said, task=task)
 
 
 def line_search_chart(curves: Sequence[Curve]) -> Drawing | None:
@@ -115,18 +116,49 @@ def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
     return faceted(rows, layers)
 
 
+def gains_chart(curves: Sequence[Curve]) -> Drawing | None:
+    """What each additional layer adds, with its interval over seeds; None if no neighbours have enough seeds."""
+    rows = [each for panel, curve in _panels(curves) for each in _gain_rows(panel, curve)]
+    if not rows:
+        return None
+    title = "trained layers" if curves[0].axis is None else axis_words.words_of(curves[0]).title
+    y = y_axis(f"gain in {_metrics(curves)} per layer", "+.3~f")
+    return faceted(rows, [mark.encode(x=depth_x(rows, title), y=y) for mark in (*lines()[-1:], *marks(len(curves)))])
+
+
+def _gain_rows(panel: str, curve: Curve) -> Iterator[Row]:
+    if curve.gains:
+        yield row(panel, "full", y=0.0)
+    low, high = extent([gain.gain for gain in curve.gains], [gain.ci for gain in curve.gains])
+    for gain in curve.gains:
+        start, end = _ends(gain, curve.n_layers)
+        said = f"from {start} to {end}: {numbers.difference(gain.gain)} {numbers.difference_interval(gain.ci)}"
+        yield row(panel, "path", x=end, y=gain.gain)
+        yield from marked(panel, end, gain.gain, cut(gain.ci, low, high), said)
+
+
+def _ends(gain: Gain, n_layers: int) -> tuple[int, int]:
+    """Between which numbers of trained layers, or values of another axis, a gain lies."""
+    if gain.value_from is not None and gain.value_to is not None:
+        return gain.value_from, gain.value_to
+    assert isinstance(gain.n_frozen_from, int), "a gain lies between depths"
+    assert isinstance(gain.n_frozen_to, int), "a gain lies between depths"
+    return n_layers - gain.n_frozen_from, n_layers - gain.n_frozen_to
+
+
 def learning_chart(learning: Sequence[tuple[Curve, Learning]]) -> Drawing | None:
     """Mean dev scores after each epoch; None if the runs are not known or have one epoch."""
     import altair as alt
 
     curves = [curve for curve, _ in learning]
-    named = zip(learning, _panels(curves), strict=True)
-    rows = [each for (_, depths), (panel, _) in named for each in _learning_rows(panel, depths)]
+    by_panel = zip(learning, _panels(curves), strict=True)
+    rows = [each for (_, depths), (panel, one) in by_panel for each in _learning_rows(panel, depths, axis_name(one))]
     if not rows:
         return None
     shown, epochs = (list(dict.fromkeys(each[name] for each in rows)) for name in ("depth", "x"))
     scheme = alt.SchemeParams(name="viridis", extent=[0.2, 0.85])
-    colour = alt.Color("depth:O", sort=shown, scale=alt.Scale(domain=shown, scheme=scheme), legend=legend("frozen"))
+    named = legend(axis_words.words_of(curves[0]).column)
+    colour = alt.Color("depth:O", sort=shown, scale=alt.Scale(domain=shown, scheme=scheme), legend=named)
     paths, dots = layer("mean", "line", strokeWidth=2), layer("mean", "circle", is_said=True, size=44, opacity=1)
     x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=False, padding=14), axis=axis("epoch", "d", epochs))
     layers = [mark.encode(x=x, y=y_axis(_metrics(curves)), color=colour) for mark in (paths, dots)]
@@ -139,7 +171,7 @@ def _shown(curve: Curve, view: View) -> Series | None:
     return shown if shown is not None and any(mark.value is not None for mark in shown.marks) else None
 
 
-def _view_rows(panel: str, shown: Series) -> Iterator[Row]:
+def _view_rows(panel: str, shown: Series, axis: AxisName) -> Iterator[Row]:
     full, (low, high) = shown.full, shown.extent
     if full.interval is not None:
         yield row(panel, "band", y=max(low, full.interval[0]), y2=min(high, full.interval[1]))
@@ -147,17 +179,17 @@ def _view_rows(panel: str, shown: Series) -> Iterator[Row]:
         if at is not None:
             yield row(panel, kind, y=at)
     for mark in shown.marks:
-        yield row(panel, "path", x=mark.n_frozen, y=mark.value)
+        yield row(panel, "path", x=mark.at, y=mark.value)
         if mark.value is None:
             continue
-        said = f"{mark.n_frozen} frozen: {_said(shown.view, mark.value, mark.interval)}"
-        yield from marked(panel, mark.n_frozen, mark.value, cut(mark.interval, low, high), said)
+        said = f"{_frozen(mark.at, axis)}: {_said(shown.view, mark.value, mark.interval)}"
+        yield from marked(panel, mark.at, mark.value, cut(mark.interval, low, high), said)
         if len(mark.by_seed) > 1:
             for seed, value in mark.by_seed:
-                said = f"{mark.n_frozen} frozen, seed {seed}: {_said(shown.view, value, None)}"
-                yield row(panel, "seed", x=mark.n_frozen, y=value, said=said)
-        if shown.asked is not None and shown.asked.n_frozen == mark.n_frozen:
-            yield row(panel, "ring", x=mark.n_frozen, y=mark.value)
+                said = f"{_frozen(mark.at, axis)}, seed {seed}: {_said(shown.view, value, None)}"
+                yield row(panel, "seed", x=mark.at, y=value, said=said)
+        if shown.asked is not None and value_of(shown.asked) == mark.at:
+            yield row(panel, "ring", x=mark.at, y=mark.value)
 
 
 def _probe_rows(panel: str, probes: Sequence[ProbePoint]) -> Iterator[Row]:
@@ -204,19 +236,20 @@ def _rate_rows(panel: str, curve: Curve) -> Iterator[Row]:
 def _cost_rows(panel: str, curve: Curve) -> Iterator[Row]:
     for point in (curve.full, *curve.points):
         if point.mean is not None and point.seconds:
-            name = curve_words.depth(point.n_frozen)
-            said = f"{_frozen(point.n_frozen)}: {numbers.score(point.mean)} in {numbers.duration(point.seconds)}"
+            at, axis = value_of(point), axis_name(curve)
+            name = axis_words.value(at)
+            said = f"{_frozen(at, axis)}: {numbers.score(point.mean)} in {numbers.duration(point.seconds)}"
             yield from marked(panel, point.seconds, point.mean, point.ci, said)
             yield row(panel, "name", x=point.seconds, y=point.mean, label=name)
 
 
-def _learning_rows(panel: str, depths: Learning) -> Iterator[Row]:
-    for n_frozen, points in depths:
+def _learning_rows(panel: str, depths: Learning, axis: AxisName) -> Iterator[Row]:
+    for at, points in depths:
         if len(points) == 1:
             continue
         for epoch, score in points:
-            said = f"{_frozen(n_frozen)}, epoch {epoch}: {numbers.score(score)}"
-            yield row(panel, "mean", x=epoch, y=score, said=said, depth=curve_words.depth(n_frozen))
+            said = f"{_frozen(at, axis)}, epoch {epoch}: {numbers.score(score)}"
+            yield row(panel, "mean", x=epoch, y=score, said=said, depth=axis_words.value(at))
 
 
 def _panels(curves: Sequence[Curve]) -> list[tuple[str, Curve]]:
@@ -232,8 +265,17 @@ def _models(curves: Sequence[Curve], at_most: int) -> dict[str, str]:
     return {model: brief[name] for model, name in names.items()}
 
 
-def _frozen(depth: Depth) -> str:
-    return depth_words(depth) if depth is FULL else f"{depth} frozen"
+def _frozen(at: Depth, axis: AxisName) -> str:
+    """A place in the words of a mark."""
+    if axis != "depth":
+        return value_words(axis, at)
+    return depth_words(at) if at is FULL else f"{at} frozen"
+
+
+def _x(curves: Sequence[Curve], rows: Sequence[Row]) -> alt.X:
+    """The axis of depths or values."""
+    axis = axis_words.words_of(curves[0])
+    return depth_x(rows, axis.title, x_scale([each["x"] for each in rows if "x" in each], is_log=axis.is_log))
 
 
 def _said(view: View, value: float, interval: Interval | None) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from frostline.analysis import Curve, Point
+from frostline.analysis import Curve, Point, value_of
 from frostline.analysis.views import series
 from frostline.report import numbers
-from frostline.report.wording import curve_words
+from frostline.report.wording import axis_words, curve_words
 
 MEAN, SEED, LINE = "●", "○", "┊"
 _LABEL_WIDTH = 6
+"""at least; values of other axes may be longer"""
 _VALUE_WIDTH = 7
 _GAP = "  "
 
@@ -18,7 +19,9 @@ _GAP = "  "
 def chart_lines(curve: Curve, width: int) -> list[str]:
     """The chart with its heading first, at most `width` columns wide; empty without scores or without room."""
     points = [point for point in (curve.full, *curve.points) if point.mean is not None]
-    n_columns = width - _LABEL_WIDTH - _VALUE_WIDTH - 2 * len(_GAP)
+    labels = [axis_words.value(value_of(point)) for point in points]
+    label_width = max([_LABEL_WIDTH, *map(len, labels)])
+    n_columns = width - label_width - _VALUE_WIDTH - 2 * len(_GAP)
     if not points or n_columns < 20:
         return []
     seen = series(curve, "score")
@@ -29,8 +32,10 @@ def chart_lines(curve: Curve, width: int) -> list[str]:
     def column(value: float) -> int:
         return round((value - low) / (high - low) * (n_columns - 1)) if high > low else n_columns // 2
 
-    lines = [_heading(curve), *(_row(point, n_columns, column, line) for point in points)]
-    margin = " " * _LABEL_WIDTH + _GAP
+    rows = [_row(point, n_columns, column, line) for point in points]
+    named = [f"{label.rjust(label_width)}{_GAP}{drawn}" for label, drawn in zip(labels, rows, strict=True)]
+    lines = [_heading(curve), *named]
+    margin = " " * label_width + _GAP
     if line is not None and asked is not None:
         said = f"{numbers.keep_share(asked.keep)} of {curve_words.SCALE_WORDS[asked.scale]}: {numbers.score(line)}"
         lines.append(margin + _centred(said, column(line), n_columns))
@@ -42,7 +47,8 @@ def chart_lines(curve: Curve, width: int) -> list[str]:
 def _heading(curve: Curve) -> str:
     has_open = any(point.ci is None and point.scores for point in (curve.full, *curve.points))
     seeds = f", seeds {SEED} if too few for one" if has_open else ""
-    return f"Frozen layers and {numbers.one_line(curve.metric, 20)}: mean {MEAN}, 95% interval{seeds}"
+    named = axis_words.words_of(curve).title
+    return f"{named[:1].upper()}{named[1:]} and {numbers.one_line(curve.metric, 20)}: mean {MEAN}, 95% interval{seeds}"
 
 
 def _row(point: Point, n_columns: int, column: Callable[[float], int], line: float | None) -> str:
@@ -56,8 +62,7 @@ def _row(point: Point, n_columns: int, column: Callable[[float], int], line: flo
             cells[column(score)] = SEED
     assert point.mean is not None
     cells[column(point.mean)] = MEAN
-    label = curve_words.depth(point.n_frozen).rjust(_LABEL_WIDTH)
-    return f"{label}{_GAP}{''.join(cells)}{_GAP}{numbers.score(point.mean).rjust(_VALUE_WIDTH)}"
+    return f"{''.join(cells)}{_GAP}{numbers.score(point.mean).rjust(_VALUE_WIDTH)}"
 
 
 def _draw_interval(cells: list[str], first: int, last: int) -> None:

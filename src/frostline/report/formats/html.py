@@ -32,7 +32,7 @@ def page(chapters: Sequence[Chapter], *, is_live: bool = False) -> str:
     n_missing = sum(chapter.n_missing for chapter in shown)
     return _template().render(
         title=_title(spread(chapters)),
-        kicker=shown[0].question,
+        kicker=shown[0].kicker,
         answers=list(_answers(shown)) if len(shown) <= MOST_ANSWERS else [],
         going=_going(shown, n_missing),
         refresh=REFRESH_SECONDS if is_live and n_missing else None,

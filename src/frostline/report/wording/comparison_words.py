@@ -7,7 +7,7 @@ from typing import Literal
 from frostline import stats
 from frostline.analysis import Comparison, Interval, StrategyPoint, is_on_front
 from frostline.report import numbers
-from frostline.report.wording import curve_words
+from frostline.report.wording import curve_words, run_words
 from frostline.report.wording.failure_words import advice, failed_runs, with_failed
 
 KEEP = 0.9
@@ -84,8 +84,8 @@ def how_run(comparison: Comparison) -> list[tuple[str, str]]:
         ("protocol", f"{comparison.protocol} ({PROTOCOL_WORDS[comparison.protocol]})"),
         ("learning rates", _rates(comparison)),
         ("seeds", ", ".join(str(seed) for seed in seeds) or numbers.DASH),
-        *curve_words.runs_and_cost(comparison.runs, comparison.cost),
-        *curve_words.model_folder(comparison),
+        *run_words.runs_and_cost(comparison.runs, comparison.cost),
+        *run_words.model_folder(comparison),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a curve says in words: the answer, its short form, the operating points, how it was run.
+"""What a curve says in words: the answer, its short form, the operating points.
 
 The answer is the sentence that people act on, so it must not recommend a result that is worth nothing. If the full
 model did not learn, or the recommended depth does no better than a constant answer, the sentence begins with that.
@@ -12,26 +12,22 @@ from frostline import stats
 from frostline.analysis import (
     Comparison,
     Curve,
-    CurveCost,
     DepthShare,
     Finding,
     Interval,
     OperatingPoint,
     Point,
     Replicated,
-    RunCounts,
     View,
+    value_of,
 )
 from frostline.records.depth import FULL, Depth
 from frostline.records.specs import Scale
 from frostline.report import numbers
+from frostline.report.wording.axis_words import keeps, value, what_is_done, what_trains, words_of
 from frostline.report.wording.failure_words import advice, failed_runs, how_many_failed, with_failed
 
 SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
-PROTOCOL_WORDS = {
-    "paper": "the best learning rate of the full model, chosen on dev, at every depth",
-    "tuned": "a learning rate for each depth, chosen on rows held out of train",
-}
 INTERVALS_NOTE = (
     "95% intervals: new seeds on this dev set; “with examples” and “against the full model”: new seeds and new dev "
     "examples. Verdict: kept or short if that is established, else open; better: it beats the full model. "
@@ -41,8 +37,9 @@ INTERVALS_NOTE = (
 
 
 def title(record: Curve | Comparison) -> str:
-    """Which model on which task."""
-    return f"{numbers.model_name(record.model, 60)} on {numbers.one_line(record.task, 60)}"
+    """Which model on which task; on another axis than depth, also what varies."""
+    along = "" if isinstance(record, Comparison) or record.axis is None else f", by {words_of(record).title}"
+    return f"{numbers.model_name(record.model, 60)} on {numbers.one_line(record.task, 60)}{along}"
 
 
 def headline(curve: Curve) -> OperatingPoint | None:
@@ -53,29 +50,16 @@ def headline(curve: Curve) -> OperatingPoint | None:
     said = curve.search.answer
     return first.replace(
         n_frozen=said.n_frozen,
+        value=said.value,
         trained_layers=said.trained_layers,
         plausible=said.plausible,
         established=said.established,
     )
 
 
-def point_at(curve: Curve, n_frozen: Depth) -> Point | None:
-    """The point of the curve at a depth; None for the full model or a depth that was not tried."""
-    return next((point for point in curve.points if point.n_frozen == n_frozen), None)
-
-
-def depth(n_frozen: Depth) -> str:
-    """The name of a depth in tables and charts: `full`, `0`, `3`."""
-    return str(n_frozen)
-
-
-def what_trains(trained_layers: int, n_layers: int) -> str:
-    """What a depth trains: `the last 3 of 6 layers`."""
-    if trained_layers == 0:
-        return "the head alone"
-    if trained_layers == n_layers:
-        return f"all {numbers.counted(n_layers, 'layer')} above frozen embeddings"
-    return f"the last {f'{trained_layers} ' if trained_layers > 1 else ''}of {numbers.counted(n_layers, 'layer')}"
+def point_at(curve: Curve, at: Depth) -> Point | None:
+    """The point of the curve at a depth or value; None for the full model or one that was not tried."""
+    return next((point for point in curve.points if value_of(point) == at), None)
 
 
 def kept(point: Point, scale: Scale) -> float | None:
@@ -99,41 +83,59 @@ def view_interval(view: View, interval: Interval | None) -> str:
 
 
 def answer(curve: Curve) -> str:
-    """How many of the last layers need fine-tuning, what is kept, what is saved."""
+    """How many of the last layers need fine-tuning, what is kept, what is saved; on another axis, the same of it."""
     asked = headline(curve)
     if curve.full.mean is None:
-        return "No run of the full model finished, so no depth can be compared with it."
+        return f"No run of the full model finished, so no {words_of(curve).noun} can be compared with it."
     if not has_learned(curve.full):
         scored = f"{_metric(curve)} {_full_score(curve)}{how_many_failed(curve.full)}"
         return f"The full model did not learn: {scored}; {advice(curve.full, curve.chance)}."
     if asked is None or not curve.points:
-        return f"The full model scores {_metric(curve)} {_full_score(curve)}; no depth was compared with it."
+        scored = f"{_metric(curve)} {_full_score(curve)}"
+        return f"The full model scores {scored}; no {words_of(curve).noun} was compared with it."
     if asked.trained_layers is None:
         return f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]} is undefined: {_why_undefined(curve)}."
-    point = point_at(curve, asked.n_frozen)
-    if asked.n_frozen is FULL or point is None:
+    point = point_at(curve, value_of(asked))
+    if value_of(asked) is FULL or point is None:
         return _none_keeps(curve, asked)
     if is_constant(curve, point):
         return _no_better_than_constant(curve, point, asked)
-    trains = f"training {what_trains(point.trained_layers, curve.n_layers)}"
+    at = value_of(point)
     failed = f"{failed_runs(point)} failed (they learned nothing): " if point.n_failed else ""
-    is_established = asked.established is None or asked.established.n_frozen == asked.n_frozen
+    is_established = asked.established is None or value_of(asked.established) == at
     estimate = "" if is_established else "best estimate: "
+    saved = f" with {savings(point, curve.full)}" if words_of(curve).has_savings else ""
     return (
-        f"{_sentence(estimate + failed + trains)} keeps {_kept_with_interval(point, asked.scale)}"
-        f" of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f" with {savings(point, curve.full)}.{established(curve, asked)}{_without_failed(curve, asked)}"
+        f"{_sentence(estimate + failed + what_is_done(curve, at))} {keeps(curve, at)} "
+        f"{_kept_with_interval(point, asked.scale)} of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
+        f"{saved}.{established(curve, asked)}{_without_failed(curve, asked)}{_smallest_subspace(curve)}"
     )
+
+
+def _smallest_subspace(curve: Curve) -> str:
+    """The intrinsic dimension, beside the operating depth where the folder has one."""
+    found = curve.d90
+    if found is None:
+        return ""
+    if found.value is None:
+        said = " d90: no subspace that was tried has the verdict kept"
+    else:
+        said = f" d90: the smallest subspace with verdict kept is D = {value(found.value)}"
+    if found.beside is None:
+        return f"{said}."
+    beside = found.beside
+    trains = "no depth" if beside.n_frozen is FULL else f"training {what_trains(beside.trained_layers, curve.n_layers)}"
+    return f"{said}; on the depth curve of this folder, {trains} keeps as much."
 
 
 def _without_failed(curve: Curve, asked: OperatingPoint) -> str:
     """What the operating point would be without the runs that failed, if it is another."""
     found = [one for one in curve.operating_points_without_failed if (one.keep, one.scale) == (asked.keep, asked.scale)]
-    if not found or found[0].trained_layers is None or found[0].n_frozen == asked.n_frozen:
+    if not found or found[0].trained_layers is None or value_of(found[0]) == value_of(asked):
         return ""
     n_failed = sum(point.n_failed for point in (curve.full, *curve.points))
-    what = what_trains(found[0].trained_layers, curve.n_layers)
-    trains = "the full model" if found[0].n_frozen is FULL else f"training {what}"
+    at = value_of(found[0])
+    trains = "the full model" if at is FULL else what_is_done(curve, at)
     runs = "1 run that failed" if n_failed == 1 else f"{n_failed} runs that failed"
     return f" Without the {runs}, the estimate is {trains}."
 
@@ -149,10 +151,10 @@ def established(curve: Curve, asked: OperatingPoint) -> str:
 
 def _established(curve: Curve, asked: OperatingPoint) -> str:
     share, found = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}", asked.established
-    if found is None or found.n_frozen is FULL:
-        return f"{share} is not established for any depth"
-    trains = what_trains(found.trained_layers, curve.n_layers)
-    return f"{share} is established for training {trains}{with_failed(point_at(curve, found.n_frozen))}"
+    if found is None or value_of(found) is FULL:
+        return f"{share} is not established for any {words_of(curve).noun}"
+    at = value_of(found)
+    return f"{share} is established for {what_is_done(curve, at)}{with_failed(point_at(curve, at))}"
 
 
 def has_learned(full: Replicated) -> bool:
@@ -168,10 +170,10 @@ def is_constant(record: Curve | Comparison, point: Replicated) -> bool:
 
 def _no_better_than_constant(curve: Curve, point: Point, asked: OperatingPoint) -> str:
     """The answer if the operating point is worthless: it reaches the share only because chance does."""
-    trains = f"Training {what_trains(point.trained_layers, curve.n_layers)}"
+    done = _sentence(what_is_done(curve, value_of(point)))
     kept_share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
     return (
-        f"{trains} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
+        f"{done} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
         f" ({_against(curve, point)}); use --scale ratio_above_chance, or {advice(point, curve.chance)}."
     )
 
@@ -181,7 +183,7 @@ def recommends_nothing(curve: Curve) -> bool:
     if curve.full.mean is None or not has_learned(curve.full):
         return True
     asked = headline(curve)
-    point = None if asked is None else point_at(curve, asked.n_frozen)
+    point = None if asked is None else point_at(curve, value_of(asked))
     return point is not None and is_constant(curve, point)
 
 
@@ -206,7 +208,8 @@ def decision(found: Finding) -> str:
     cost = f"the work of {found.runs_spent:.1f} full runs, {share} of the whole curve"
     if answer.decision == "decided":
         return f"Decided {sure}, with {cost}."
-    may_be = f" Depths that may be the answer: {depths(answer.plausible)}." if answer.plausible else ""
+    what = "Depths" if found.axis is None else "Values"
+    may_be = f" {what} that may be the answer: {depths(answer.plausible)}." if answer.plausible else ""
     return f"Open {sure}, so this is the best estimate: {answer.stopped_because}.{may_be} It took {cost}."
 
 
@@ -216,88 +219,52 @@ def short_answer(curve: Curve) -> str:
     if curve.full.mean is not None and not has_learned(curve.full):
         return "The full model did not learn"
     if asked is None or curve.full.mean is None or not curve.points or asked.trained_layers is None:
-        return f"Frozen layers and {_metric(curve)}"
-    point = point_at(curve, asked.n_frozen)
-    if asked.n_frozen is FULL or point is None:
-        return f"No depth tried keeps {numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+        return f"{_sentence(words_of(curve).title)} and {_metric(curve)}"
+    point = point_at(curve, value_of(asked))
+    if value_of(asked) is FULL or point is None:
+        share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+        return f"No {words_of(curve).noun} tried keeps {share}"
+    done = _sentence(what_is_done(curve, value_of(point)))
     if is_constant(curve, point):
-        return f"Training {what_trains(point.trained_layers, curve.n_layers)} does no better than a constant answer"
-    trained = what_trains(point.trained_layers, curve.n_layers)
+        return f"{done} does no better than a constant answer"
     share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
-    return f"Training {trained} keeps {share}{with_failed(point)}"
+    return f"{done} {keeps(curve, value_of(point))} {share}{with_failed(point)}"
 
 
 def paper_caption(curves: Sequence[Curve]) -> str:
     """The caption of the table of operating points."""
-    keeps = dict.fromkeys(numbers.keep_share(point.keep) for curve in curves for point in curve.operating_points[:1])
+    shares = dict.fromkeys(numbers.keep_share(point.keep) for curve in curves for point in curve.operating_points[:1])
+    share = " or ".join(shares) or "the share"
+    if any(curve.axis is not None for curve in curves):
+        what = f"The full model, and the {words_of(curves[0]).point.partition(',')[0]} that keep {share} of its score"
+        return f"{what}. Means with 95% intervals over seeds (Student's t)."
     return (
-        f"Nothing frozen, the fewest trained layers that keep {' or '.join(keeps) or 'the share'} of the full model's "
+        f"Nothing frozen, the fewest trained layers that keep {share} of the full model's "
         "score, and everything frozen but the output. Means with 95% intervals over seeds (Student's t)."
     )
 
 
 def distribution(shares: tuple[DepthShare, ...]) -> str:
     """How probable each depth is: `3: 62%, 4: 38%`."""
-    said = [f"{depth(entry.n_frozen)}: {numbers.rough_share(entry.share)}" for entry in shares if entry.share > 0]
+    said = [f"{value(value_of(entry))}: {numbers.rough_share(entry.share)}" for entry in shares if entry.share > 0]
     return ", ".join(said) or numbers.DASH
 
 
 def depths(plausible: tuple[Depth, ...]) -> str:
-    """Depths in short: `full, 3–5`."""
+    """Depths or values in short: `full, 3–5`."""
     runs: list[list[int]] = []
     for number in (one for one in plausible if one is not FULL):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    said = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    said = [value(run[0]) if len(run) == 1 else f"{value(run[0])}–{value(run[-1])}" for run in runs]
     return ", ".join([*(["full"] if FULL in plausible else []), *said]) or numbers.DASH
 
 
 def warnings(record: Curve | Comparison) -> list[str]:
     """The warnings, one line each."""
     return [numbers.one_line(warning, 1000) for warning in record.warnings]
-
-
-def how_run(curve: Curve) -> list[tuple[str, str]]:
-    """How the curve was run, as names and values."""
-    seeds = ", ".join(str(seed) for seed in curve.full.seeds)
-    return [
-        ("protocol", f"{curve.protocol} ({PROTOCOL_WORDS[curve.protocol]})"),
-        ("learning rate", f"{numbers.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
-        ("seeds", seeds or numbers.DASH),
-        *runs_and_cost(curve.runs, curve.cost),
-        *model_folder(curve),
-    ]
-
-
-def model_folder(record: Curve | Comparison) -> list[tuple[str, str]]:
-    """The path of the model if it is a folder: titles and tables show only its name."""
-    return [("model folder", numbers.one_line(record.model, 2000))] if numbers.is_folder(record.model) else []
-
-
-def runs_and_cost(runs: RunCounts, cost: CurveCost) -> list[tuple[str, str]]:
-    """The number of runs and the times, as names and values."""
-    crashed = f", {runs.crashed} crashed" if runs.crashed else ""
-    return [
-        ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
-        *([] if cost.wall_seconds is None else [("time", f"{numbers.duration(cost.wall_seconds)} for this call")]),
-        ("training", f"{numbers.duration(cost.train_seconds)} over all runs, evaluation included"),
-        (
-            "frozen layers",
-            f"{numbers.duration(cost.prefix_seconds)} over all runs, {numbers.size(cost.cache_bytes)} cached",
-        ),
-    ]
-
-
-def _rate_source(curve: Curve) -> str:
-    n_tried = len(curve.line_search)
-    if not n_tried:
-        return "given"
-    if curve.protocol == "tuned":
-        return f"of the full model, best of {n_tried} on rows held out of train"
-    is_race = any(tried.share < 1 for tried in curve.line_search)
-    return f"best of {n_tried} in {'a race' if is_race else 'the line search'}"
 
 
 def _metric(curve: Curve) -> str:
@@ -335,12 +302,13 @@ def _why_undefined(curve: Curve) -> str:
 
 
 def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
-    said = f"No depth tried keeps {numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    said = f"No {words_of(curve).noun} tried keeps {share}"
     candidates = [(share, point) for point in curve.points if (share := kept(point, asked.scale)) is not None]
     if not candidates:
         return f"{said}, {_metric(curve)} {_full_score(curve)}."
     _, best = max(candidates, key=lambda candidate: candidate[0])
     return (
-        f"{said}; the closest, training {what_trains(best.trained_layers, curve.n_layers)}{with_failed(best)},"
+        f"{said}; the closest, {what_is_done(curve, value_of(best))}{with_failed(best)},"
         f" keeps {_kept_with_interval(best, asked.scale)} ({_against(curve, best)})."
     )

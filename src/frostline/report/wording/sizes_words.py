@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frostline.analysis import Curve
+from frostline.analysis import Curve, value_of
 from frostline.report import numbers
 from frostline.report.wording.curve_words import SCALE_WORDS, has_learned, headline, is_constant, point_at
 from frostline.report.wording.failure_words import with_failed
@@ -33,7 +33,7 @@ def _fewest(curve: Curve) -> str:
         return "undefined (the full model did not learn)"
     if asked is None or asked.trained_layers is None:
         return "undefined"
-    point = point_at(curve, asked.n_frozen)
+    point = point_at(curve, value_of(asked))
     if point is None:
         return "the full model"
     failed = " (no better than a constant answer)" if is_constant(curve, point) else with_failed(point)

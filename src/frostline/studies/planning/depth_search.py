@@ -1,4 +1,4 @@
-"""The search over depth, replayed from its beginning with the outcomes that are known.
+"""The search over depth, or over another axis, replayed from its beginning with the outcomes that are known.
 
 `stats/search_rules.py` decides what to run next from scores alone. Here those decisions become specs, and the outcomes
 of specs become scores.
@@ -17,7 +17,7 @@ from frostline.records.requests import ResolvedRequest
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
 from frostline.stats.search_question import Decision, Outcome, Question, Run
-from frostline.studies.planning.axis import depth_axis, full_run_equivalents
+from frostline.studies.planning.axis import axis_of, full_run_equivalents
 from frostline.studies.planning.protocols import Programme, depth_programme
 from frostline.studies.study import Results
 
@@ -37,6 +37,11 @@ class ResolvedSearch:
     def budget(self) -> float:
         """The most to spend, in full-run equivalents."""
         return runs_of_curve(self.resolved) if self.resolved.budget is None else self.resolved.budget
+
+
+def _nearest(depth: int, depths: Sequence[int]) -> int:
+    """The candidate that is nearest to a depth; of two, the deeper, which is cheaper."""
+    return min(depths, key=lambda one: (abs(one - depth), -one))
 
 
 def runs_of_curve(resolved: ResolvedRequest) -> float:
@@ -81,13 +86,13 @@ class DepthSearch:
     def question(self) -> Question:
         """What the rules are asked."""
         search, resolved = self.search, self.search.resolved
-        axis, request = depth_axis(resolved), resolved.request
+        axis, request = axis_of(resolved), resolved.request
         return Question(
             keep=request.keep[0],
             base=0.0 if request.scale == "ratio" else search.chance,
             confidence=request.confidence,
             seeds=request.seeds,
-            depths=tuple(place.value for place in axis.values),
+            depths=axis.places,
             n_rows=search.n_rows,
             costs=axis.costs,
             rate_costs={
@@ -97,6 +102,8 @@ class DepthSearch:
                 depth: _cost(resolved, self._searching(depth, self.results)) for depth in self.programme.strategies
             },
             budget=search.budget,
+            start=None if resolved.start is None else _nearest(resolved.start, axis.places),
+            words=axis.words,
         )
 
     @functools.cached_property

@@ -20,7 +20,8 @@ from frostline.records.requests import ResolvedRequest
 from frostline.records.serial import Record, added_later
 from frostline.records.specs import RunSpec
 from frostline.report import numbers
-from frostline.strategies import Freeze, parse
+from frostline.strategies import Freeze, SetFit, parse
+from frostline.studies.planning.axis import axis_of
 from frostline.studies.planning.protocols import depth_programme
 from frostline.studies.study import Results
 from frostline.training.batches import n_epochs, n_steps
@@ -129,7 +130,7 @@ def _tells_apart(resolved: ResolvedRequest, n_rows: int) -> float | None:
     request, n_seeds = resolved.request, len(resolved.request.seeds)
     if n_seeds < 2 or n_rows < 2 or not request.keep:
         return None
-    error = (1 - request.confidence) / max(1, len(resolved.depths))
+    error = (1 - request.confidence) / max(1, len(axis_of(resolved).values))
     return stats.told_apart(n_seeds, n_rows, keep=request.keep[0], error=error, score=0.85, deviation=0.012)
 
 
@@ -189,6 +190,10 @@ def timed(runner: Runner, spec: RunSpec) -> Pace:
     if parse(spec.strategy).is_closed_form:  # no steps: time a whole fit, per row
         result = runner.run(spec)
         return Pace(0.0, result.cost.seconds / (result.n_train + result.n_dev))
+    if isinstance(parse(spec.strategy), SetFit):  # its steps are the library's: time a whole run on few pairs, per pair
+        few = SetFit(1)
+        result = runner.run(spec.replace(strategy=few.name))
+        return Pace(result.cost.seconds / few.n_pairs(result.n_train, len(result.label_names)), 0.0)
     with runner.descending(spec):  # once without timing: the library sets itself up
         began = time.perf_counter()
     with runner.descending(spec) as (training, descent):
@@ -213,7 +218,10 @@ def _at_most(given: int | None) -> int:
 
 def _run_seconds(spec: RunSpec, pace: Pace, inputs: Inputs) -> float:
     n_train, n_dev = spec.task.max_train or len(inputs.train), len(inputs.dev)
-    if parse(spec.strategy).is_closed_form:  # one fit to all rows
+    strategy = parse(spec.strategy)
+    if strategy.is_closed_form:  # one fit to all rows
         return (n_train + n_dev) * pace.row_seconds
+    if isinstance(strategy, SetFit):
+        return strategy.n_pairs(n_train, len(inputs.data.label_names)) * pace.step_seconds
     n_evaluated = n_epochs(spec, n_train) * n_dev + min(n_train, 1000)
     return pace.load_seconds + n_steps(spec, n_train) * pace.step_seconds + n_evaluated * pace.row_seconds

@@ -16,9 +16,10 @@ from frostline.execution.sweep import Wanted
 from frostline.records.depth import Depth
 from frostline.records.requests import ResolvedComparison, ResolvedRequest
 from frostline.records.specs import RunSpec
+from frostline.report import numbers
 from frostline.storage.runs import Store
 from frostline.strategies import Strategy
-from frostline.studies.planning.axis import depth_axis, spec_at
+from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.planning.race import LineSearch, Race, RateSearch
 from frostline.studies.study import Results
 
@@ -78,7 +79,7 @@ class Programme(Generic[Name]):
     @property
     def searches(self) -> dict[Name, RateSearch]:
         """The searches for rates; none where one rate was given, or for a strategy without a rate."""
-        searched = {name: one for name, one in self.strategies.items() if not one.is_closed_form}
+        searched = {name: one for name, one in self.strategies.items() if one.own_rate is None}
         if len(self.resolved.request.learning_rates) == 1:
             return {}
         found = _CHOICES[self.resolved.request.protocol].searches(self.resolved, list(searched.values()))
@@ -89,7 +90,7 @@ class Programme(Generic[Name]):
         searches = self.searches
         given = self.resolved.request.learning_rates[0]
         found = {
-            name: 0.0 if one.is_closed_form else searches[name].rate(results) if name in searches else given
+            name: searches[name].rate(results) if name in searches else given if one.own_rate is None else one.own_rate
             for name, one in self.strategies.items()
         }
         return {name: rate for name, rate in found.items() if rate is not None}
@@ -125,8 +126,8 @@ class Programme(Generic[Name]):
 
 
 def depth_programme(resolved: ResolvedRequest) -> Programme[Depth]:
-    """The full model and each depth, the costliest first."""
-    return Programme(resolved, depth_axis(resolved).strategies)
+    """The full model and each depth, or each place on another axis, the costliest first."""
+    return Programme(resolved, axis_of(resolved).strategies)
 
 
 def line_search_specs(resolved: ResolvedRequest) -> list[RunSpec]:
@@ -166,7 +167,11 @@ def _old_specs(resolved: ResolvedRequest, strategy: Strategy) -> list[RunSpec]:
 def rate_messages(programme: Programme[Name], results: Results) -> list[str]:
     """Which learning rates were chosen so far."""
     rates = programme.rates(results)
-    chosen = [(programme.strategies[name].name, rates[name]) for name in programme.searches if name in rates]
+    chosen = [
+        (numbers.one_line(programme.strategies[name].name, 60), rates[name])
+        for name in programme.searches
+        if name in rates
+    ]
     if programme.resolved.request.protocol == "paper":
         return [f"the line search chose the learning rate {rate:g}" for _, rate in chosen[:1]]
     return [f"{name}: the race chose the learning rate {rate:g}" for name, rate in chosen]

@@ -16,7 +16,7 @@ from frostline.records.requests import ResolvedRequest
 from frostline.records.specs import RunSpec
 from frostline.stats import search_rules
 from frostline.stats.search_question import Outcome, Question, Run
-from frostline.studies.planning.axis import depth_axis
+from frostline.studies.planning.axis import axis_of
 from frostline.studies.planning.protocols import depth_programme
 from frostline.studies.study import Results
 
@@ -48,7 +48,7 @@ class Settling:
     @functools.cached_property
     def question(self) -> Question:
         """What the rules are asked: here only which runs a look is about."""
-        request, axis = self.resolved.request, depth_axis(self.resolved)
+        request, axis = self.resolved.request, axis_of(self.resolved)
         first = max(request.seeds) + 1
         n_more = max(0, request.max_seeds - len(request.seeds))
         return Question(
@@ -57,7 +57,7 @@ class Settling:
             first_look=len(request.seeds),
             full_seeds=0,
             n_spare=len(request.seeds),
-            depths=tuple(place.value for place in axis.values),
+            depths=axis.places,
             n_rows=self.n_rows,
             costs=axis.costs,
             rate_costs=dict.fromkeys(axis.costs, 0.0),

@@ -76,7 +76,15 @@ def resolved_config(
 def depth_settings(resolved: ResolvedRequest) -> dict[str, object]:
     """The settings that curves and searches have in common, by flag name."""
     goal = {"scale": resolved.request.scale, "confidence": resolved.request.confidence}
-    return {"frozen": list(resolved.depths)} | goal | seed_settings(resolved)
+    return axis_settings(resolved) | goal | seed_settings(resolved)
+
+
+def axis_settings(resolved: ResolvedRequest) -> dict[str, object]:
+    """What varies, by flag name."""
+    if resolved.axis is None:
+        return {"frozen": list(resolved.depths)}
+    rank = {"rank": resolved.request.rank} if resolved.axis.name == "heads" else {}
+    return {"axis": resolved.axis.name, "axis-values": list(resolved.axis.values)} | rank
 
 
 def seed_settings(resolved: ResolvedRequest) -> dict[str, object]:

@@ -87,6 +87,8 @@ def _check_together(given: Mapping[str, Any], model: Any, task: Any) -> None:
     """Raises where settings contradict each other or what they are for."""
     if "lr" in given and "lrs" in given:
         raise UsageError("lr and lrs are both given; lr is one rate without a search, lrs are rates to search")
+    if given.get("probe") and given.get("axis", "depth") != "depth":
+        raise UsageError(f"probe shows every layer beside its depth; axis is {given['axis']}: leave one of them out")
     if "tokenizer" in given and isinstance(model, str | Path):
         raise UsageError(f"tokenizer is for a model object; the tokenizer of {model} is found by its name")
     if "name" in given and isinstance(task, str | Path):
@@ -154,6 +156,7 @@ def check(request: StudyRequest) -> None:
         *_wrong("clip_norm", [request.clip_norm], lambda norm: 0 < norm < math.inf, "above 0"),
         *_wrong_shares(request.keep),
     ]
+    faults += _wrong_axis(request)
     for name, values in (("seeds", request.seeds), ("learning rates", request.learning_rates), ("keep", request.keep)):
         if not values:
             faults.append(f"no {name}; give at least one")
@@ -161,6 +164,18 @@ def check(request: StudyRequest) -> None:
             faults.append(f"{name} {', '.join(map(str, values))}: give each only once")
     if faults:
         raise UsageError.together(faults)
+
+
+def _wrong_axis(request: StudyRequest) -> list[str]:
+    """Settings of one axis that are given with another."""
+    faults = []
+    if request.axis == "depth" and request.axis_values is not None:
+        faults.append("axis values are for another axis than depth; the depths are given by frozen")
+    if request.axis != "depth" and request.frozen is not None:
+        faults.append(f"frozen is for the axis depth; axis is {request.axis}: use axis_values")
+    if request.axis != "heads" and request.rank != "importance":
+        faults.append(f"rank is for the axis heads; axis is {request.axis}: leave it out")
+    return faults
 
 
 def _outside(name: str, values: Sequence[int], *, least: int, most: int | None = None) -> list[str]:

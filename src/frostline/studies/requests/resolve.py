@@ -150,7 +150,8 @@ class Resolver:
         return self._stacks[key]
 
     def plan(self, resolved: ResolvedRequest, strategy: Strategy) -> Plan:
-        """What a strategy decides for the model; a UsageError where the model does not allow it."""
+        """What a strategy decides for the model; a UsageError where the model or the task does not allow it."""
+        strategy.check_task(resolved.base.task)
         if strategy != Full():
             self.inputs(resolved).pretrained.check_depth()
         return strategy.plan(self.stack(resolved))
@@ -171,6 +172,7 @@ class Resolver:
         """The model, the data and its warnings, and what each strategy trains; it is called by its label, or name."""
         base, data, stack = resolved.base, self.inputs(resolved).data, self.stack(resolved)
         kind = base.task.kind or ""
+        strategies = {name: parse(name).resolved(resolved.n_layers, kind) for name in plans}
         total = stack.count(stack.all_parameters)
         rows = f"{len(data.train):,} training rows, {len(data.dev):,} dev rows"
         return [
@@ -178,7 +180,7 @@ class Resolver:
             f"{base.task.name}: {rows}, score: {base.task.metric}",
             *(f"warning: {warning}" for warning in data.warnings),
             *(
-                f"{labels.get(name, name)}: {trained_words(parse(name).resolved(resolved.n_layers, kind), plan, stack, base.epochs)}"
+                f"{labels.get(name, name)}: {trained_words(strategies[name], plan, stack, base.epochs)}"
                 for name, plan in plans.items()
             ),
         ]

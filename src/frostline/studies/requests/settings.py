@@ -65,9 +65,7 @@ class AxisSettings(TypedDict, total=False):
     """What a curve or a search varies, if not the depth."""
 
     axis: AxisName
-    axis_values: Annotated[
-        str | int | Sequence[int], Flag(default="a few over the whole axis", type=str, items=int)
-    ]
+    axis_values: Annotated[str | int | Sequence[int], Flag(default="a few over the whole axis", type=str, items=int)]
     rank: Rank
 
 
@@ -169,6 +167,10 @@ class GoalSettings(TypedDict, total=False):
     ]
     protocol: Annotated[Protocol, Flag(default="tuned")]
     save: Annotated[str | Path | None, Flag(help="new folder for the model that was found", default="none", type=Path)]
+    start: Annotated[
+        Literal["deepest", "scout"],
+        Flag(help="which depth to try first; scout predicts it, and only the order changes", default="deepest"),
+    ]
 
 
 class StrategySettings(TypedDict, total=False):
