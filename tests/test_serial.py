@@ -157,7 +157,7 @@ RESULT_FIELDS = list(fields_of(RunResult))
 
 LATER = {"model_revision",
     "probes", "diverged", "label_scale", "master_seed", "standardised", "max_steps", "subset_seed", "subset_of",
-    "fit_seed",
+    "fit_seed", "is_balanced", "passes",
 }  # fmt: skip
 """fields that came after the first release"""
 
@@ -169,7 +169,7 @@ def with_change(path: tuple[str, ...], value: object) -> Any:
     for name in path[:-1]:
         holder = holder[name]
     if value is ...:
-        del holder[path[-1]]
+        holder.pop(path[-1], None)
     else:
         holder[path[-1]] = value
     return content

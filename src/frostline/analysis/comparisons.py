@@ -14,7 +14,7 @@ from frostline.analysis.resampling import RESAMPLING_SEED
 from frostline.analysis.warnings import failed_words, run_warnings
 from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
-from frostline.records.serial import Record, added_later
+from frostline.records.serial import Record, added_later, if_set
 from frostline.records.specs import Protocol
 
 _NUMBER_BYTES = 4
@@ -95,7 +95,7 @@ class Comparison(Record):
     """how many runs were done, reused, crashed"""
     warnings: tuple[str, ...]
     """what the reader should know about data, model and statistics"""
-    per_class: int | None = added_later(None)
+    per_class: int | None = if_set(None)
     """training rows of each class, which every seed draws anew; None: all runs train on the same rows"""
 
     @property

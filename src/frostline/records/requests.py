@@ -63,9 +63,9 @@ class StudyRequest(Record):
     """train exactly this many steps; None: whole epochs"""
     subset_of: int | None = added_later(None)
     """of a curve at one of several training sizes: the largest size; each seed draws its own rows"""
-    is_balanced: bool = added_later(False)
+    is_balanced: bool = if_set(False)
     """of a comparison on few examples: each seed draws equally many rows of each class"""
-    passes: int = added_later(1)
+    passes: int = if_set(1)
     """passes over the training rows between two scores on dev: together they are one epoch"""
     until_settled: bool = added_later(False)
     """add seeds to open depths while they can settle something; failed runs are replaced for verdicts"""

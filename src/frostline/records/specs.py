@@ -108,9 +108,9 @@ class RunSpec(Record):
     """train exactly this many steps, in as many epochs as they take; None: whole epochs"""
     subset_seed: int | None = added_later(None)
     """draws the training rows, `max_train` of them; a smaller subset is part of a larger one. None: a fixed sample"""
-    is_balanced: bool = added_later(False)
+    is_balanced: bool = if_set(False)
     """the training rows that `subset_seed` draws are equally many of each class"""
-    passes: int = added_later(1)
+    passes: int = if_set(1)
     """passes over the training rows between two scores on dev: together they are one epoch"""
     subset_of: int | None = hint(None)
     """size of the largest subset with this seed: states are cached for all its rows"""
