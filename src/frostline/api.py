@@ -30,6 +30,7 @@ from frostline.studies.inside.calls import few as few
 from frostline.studies.inside.calls import few_request
 from frostline.studies.inside.calls import heads as heads
 from frostline.studies.inside.calls import scout as scout
+from frostline.studies.inside.calls import scouted_start
 from frostline.studies.inside.few import FewStudy
 from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.probes import ProbesStudy
@@ -122,12 +123,12 @@ def find(model: Any, task: Any, *, progress: Progress | None = None, **settings:
         progress: shows how it goes; on standard error by default.
         settings: those of `curve`; `keep=0.9`; `confidence=0.95`; `budget`, in full-run equivalents or a
             time such as `"30min"`; `protocol="tuned"`; `save`, a new folder for the model that was found, and
-            `bundle`, one for what the task adds to the model.
+            `bundle`, one for what the task adds to the model; `start="scout"` to try a predicted depth first.
     """
     parsed = parse(model, task, settings, FindSettings, protocol="tuned")
     places = _destinations(parsed.own, parsed.request.model)
     with open_session(parsed, progress) as session:
-        finished = session.run(FindStudy(), _find_request(parsed))
+        finished = session.run(FindStudy(), _find_request(parsed, scouted_start(session, parsed)))
         if places:
             resolved = finished.resolved.resolved
             train_and_save(session, resolved, _spec_to_save(finished.record, resolved, session.options.out), places)
@@ -242,12 +243,13 @@ def _compare_request(parsed: Parsed) -> CompareRequest:
     return CompareRequest(request=parsed.request, strategies=read_strategies(parsed.own.get("strategies", ())))
 
 
-def _find_request(parsed: Parsed) -> FindRequest:
+def _find_request(parsed: Parsed, start: int | None = None) -> FindRequest:
     given = parsed.own.get("budget")
     return FindRequest(
         request=parsed.request,
         budget=None if given is None else read_budget(given),
         n_workers=parsed.options.n_workers,
+        start=start,
     )
 
 

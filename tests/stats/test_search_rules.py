@@ -224,3 +224,37 @@ def test_the_errors_of_all_looks_and_depths_add_up() -> None:
     assert 4 * question.error_short == pytest.approx(0.05)
     assert 4 * len(DEPTHS) * question.error_kept == pytest.approx(0.05)
     assert ask(seeds=tuple(range(4))).looks == (3, 4)
+
+
+@given(
+    means=st.lists(st.floats(0.6, 0.95), min_size=4, max_size=4),
+    deviation=st.sampled_from([1e-3, 0.02]),
+    start=st.sampled_from(DEPTHS),
+)
+def test_where_a_search_starts_changes_its_order_and_not_its_decision(
+    means: list[float], deviation: float, start: int
+) -> None:
+    truth: dict[Depth, float] = {FULL: 0.9, **dict(zip(DEPTHS, means, strict=True))}
+    scores = {(depth, seed): _noisy(mean, deviation, depth, seed) for depth, mean in truth.items() for seed in range(10)}
+    plain, steps = _replayed(ask(), scores)
+    started, other_steps = _replayed(ask(start=start), scores)
+    assert (started.n_frozen, started.is_decided) == (plain.n_frozen, plain.is_decided)
+    assert {depth for depth, _ in other_steps[0]} == {FULL, start}
+    asked_for, others = ({run for step in some for run in step if run[0] is not FULL} for some in (steps, other_steps))
+    assert {depth for depth, _ in others} - {depth for depth, _ in asked_for} <= {start}
+
+
+def _noisy(mean: float, deviation: float, depth: Depth, seed: int) -> Outcome:
+    rng = np.random.default_rng([100 if depth is FULL else depth, seed])
+    return outcome(mean + deviation * rng.normal())
+
+
+def _replayed(question: Question, scores: dict[Run, Outcome]) -> tuple[Decision, list[list[Run]]]:
+    """A search whose outcomes do not depend on the order in which it asks for them."""
+    outcomes: dict[Depth, dict[int, Outcome | None]] = {}
+    steps = []
+    while isinstance(step := search_rules.next_step(question, outcomes), list):
+        steps.append(step)
+        for depth, seed in step:
+            outcomes.setdefault(depth, {})[seed] = scores[depth, seed]
+    return step, steps

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from frostline.errors import UsageError
+from frostline.errors import UsageError, check_choice
 from frostline.report.progress.display import Progress
 from frostline.report.formats.registry import write_report, write_result
 from frostline.report.inside.change_chapter import ChangeChapter
-from frostline.studies.driver import open_session
+from frostline.studies.driver import Session, open_session
 from frostline.studies.inside.change import ROWS as DEV_ROWS
 from frostline.studies.inside.change import ChangeRequest, ChangeStudy
 from frostline.studies.inside.few import FewRequest, FewStudy
@@ -144,6 +144,16 @@ def scout(model: Any, task: Any, *, progress: Progress | None = None, **settings
     with open_session(parsed, progress) as session:
         finished = session.run(ScoutStudy(), scout_request(parsed))
     return result_of(ScoutResult, finished.record, [finished.chapter])
+
+
+def scouted_start(session: Session, parsed: Parsed) -> int | None:
+    """The depth that a search tries first, if it was asked to start where `scout` says; the scores are kept too."""
+    start = check_choice("start", parsed.own.get("start", "deepest"), ("deepest", "scout"))
+    if start == "deepest":
+        return None
+    if parsed.request.axis != "depth":
+        raise UsageError(f"scout predicts a depth; --start scout is not for --axis {parsed.request.axis}")
+    return session.run(ScoutStudy(), ScoutRequest(request=parsed.request)).record.start
 
 
 def scout_request(parsed: Parsed) -> ScoutRequest:

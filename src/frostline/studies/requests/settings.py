@@ -179,8 +179,9 @@ class StrategySettings(TypedDict, total=False):
     strategies: Annotated[
         str | Sequence[str],
         Flag(
-            help="what to compare, separated by commas: full, freeze:N, freeze:+N, layers:1-2+11, reinit:K, "
-            "transfer:K, lora:R, lora:R@N, adapter:D, adapter:D@N, bitfit, norms, features, features:bilstm, gradual",
+            help="what to compare, separated by commas: full, freeze:N, freeze:+N, layers:1-2+11, attention@N, ffn@N, "
+            "heads:K@RANK, reinit:K, transfer:K, lora:R, lora:R@N, adapter:D, adapter:D@N, bitfit, norms, subspace:D, "
+            "features, features:logreg@LAYER.POOLING, features:bilstm, gradual, setfit",
             type=str,
             items=str,
         ),

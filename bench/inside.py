@@ -1,0 +1,237 @@
+"""Inside the layers, on real models: depth curves, attention heads, change, subspaces, few examples, and scouts.
+
+    python -m bench.inside run --shared ../shared --out runs/inside [--only minilm-sst2 …]
+    python -m bench.inside table --out runs/inside
+    python -m bench.inside scouted --out runs/inside      # writes what `frostline scout` knows of its own accuracy
+    python -m bench.compact pack --out runs/inside --to bench/results/inside
+
+Eight pairs: MiniLM-L6 and bge-small on SST-2, CoLA, MRPC and RTE; 1,000 training rows (CoLA 4,000), `paper`, three
+seeds, all depths. On MiniLM with SST-2 and MRPC also the number of trained attention heads and the size of a subspace,
+and on SST-2 and Rotten Tomatoes few examples per class. Everything is resumable; what is finished costs nothing. The
+answers of each command are kept as JSON beside the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.tables import percent, show
+from frostline.analysis.inside.scout import BASELINES, RULES, Accuracy, MeasuredPair, Measurements, accuracy
+from frostline.records.serial import Record
+
+MINILM, BGE = "all-MiniLM-L6-v2", "models/bge-small-en-v1.5"
+KEEP = 0.9
+N_HEADS = (6, 12, 24, 48)
+SUBSPACES = (100, 1_000, 10_000, 100_000)
+PER_CLASS = (8, 16, 64)
+N_SUBSETS = 10
+FEW = "setfit,full,freeze:3,features"
+SCOUTED = Path(__file__).parent.parent / "src" / "frostline" / "analysis" / "inside" / "scouted.json"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model and a task."""
+
+    model: str
+    task: str
+    n_layers: int
+    n_train: int = 1000
+    has_axes: bool = False
+    """attention heads and subspaces are measured too"""
+    has_few: bool = False
+    """few examples per class are measured too"""
+    is_scouted: bool = True
+    """depths, attention heads, change and scouts are measured"""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{'minilm' if self.model == MINILM else 'bge'}-{self.task}"
+
+
+PAIRS = (
+    Pair(MINILM, "sst2", 6, has_axes=True, has_few=True),
+    Pair(MINILM, "mrpc", 6, has_axes=True),
+    Pair(MINILM, "rte", 6),
+    Pair(MINILM, "cola", 6, 4000),
+    Pair(BGE, "sst2", 12),
+    Pair(BGE, "mrpc", 12),
+    Pair(BGE, "rte", 12),
+    Pair(BGE, "cola", 12, 4000),
+    Pair(MINILM, "rotten-tomatoes", 6, has_few=True, is_scouted=False),
+)
+
+
+def run(pair: Pair, shared: Path, out: Path) -> None:
+    """All commands of one pair; what is there already is not done again."""
+    for name, command in _commands(pair, shared, out / pair.name / "inside"):
+        print(f"{pair.name}: {name}", flush=True)
+        _keep(out / pair.name / f"{name}.json", command())
+
+
+def _commands(pair: Pair, shared: Path, out: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """The commands of a pair by the name of their answer, quick ones first."""
+    import frostline
+
+    model = pair.model if pair.model == MINILM else str(shared / pair.model)
+    data = {} if pair.task == "rotten-tomatoes" else {"data": str(shared / "glue")}
+    rows: dict[str, Any] = data | {"max_train": pair.n_train, "out": out}
+    training = rows | {"protocol": "paper", "epochs": 3, "seeds": 3}
+    if pair.is_scouted:
+        yield "scout", lambda: frostline.scout(model, pair.task, epochs=3, **rows)
+        yield "heads", lambda: frostline.heads(model, pair.task, **rows)
+        depths = f"0-{pair.n_layers}"
+        yield "curve", lambda: frostline.curve(model, pair.task, frozen=depths, keep=KEEP, **training)
+        yield "change", lambda: frostline.change(model, pair.task, **training)
+    if pair.has_axes:
+        for axis, values in (("heads", N_HEADS), ("subspace", SUBSPACES)):
+            # A folder of its own: `change` looks for the operating depth in the last curve of its folder.
+            own = training | {"out": out.parent / axis, "axis": axis, "axis_values": list(values), "keep": KEEP}
+            yield f"curve-{axis}", lambda own=own: frostline.curve(model, pair.task, **own)  # type: ignore[misc]
+    if pair.has_few:
+        few = data | {"out": out.parent / "few", "per_class": list(PER_CLASS), "seeds": N_SUBSETS, "strategies": FEW}
+        yield "few", lambda: frostline.few(model, pair.task, **few)
+
+
+def _keep(path: Path, record: Record) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def measured(out: Path) -> list[MeasuredPair]:
+    """The pairs whose depth curve and scores are there."""
+    found = []
+    for pair in PAIRS:
+        files = [out / pair.name / f"{name}.json" for name in ("curve", "scout")]
+        if not all(file.is_file() for file in files):
+            continue
+        curve, scout = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        found.append(
+            MeasuredPair(
+                model=pair.model,
+                task=pair.task,
+                n_layers=curve["n_layers"],
+                n_frozen=_operating(curve)["n_frozen"] or 0,
+                picks={one["name"]: one["named"] for one in scout["scores"]},
+            )
+        )
+    return found
+
+
+def write_scouted(out: Path, file: Path = SCOUTED) -> int:
+    """Writes the measured pairs into the package; returns how many."""
+    pairs = measured(out)
+    command = "python -m bench.inside run; python -m bench.inside scouted"
+    content = Measurements(command=command, pairs=tuple(pairs)).to_json()
+    lines = ",\n".join("  " + json.dumps(pair) for pair in content["pairs"])
+    written = f"\n{lines}\n " if lines else ""
+    file.write_text(f'{{"command": {json.dumps(command)}, "pairs": [{written}]}}\n', encoding="utf-8")
+    return len(pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one pair gave."""
+
+    pair: str
+    n_layers: int
+    full: float
+    operating: int | None
+    established: int | None
+    begins: str
+    heads: str
+    subspace: str
+    picks: str
+
+
+def found(pair: Pair, out: Path) -> Found | None:
+    """One pair; None before its curve is done."""
+    answers = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in (out / pair.name).glob("*.json")}
+    if "curve" not in answers:
+        return None
+    curve, point = answers["curve"], _operating(answers["curve"])
+    picks = answers["scout"]["scores"] if "scout" in answers else []
+    return Found(
+        pair=pair.name,
+        n_layers=curve["n_layers"],
+        full=curve["full"]["mean"],
+        operating=point["n_frozen"],
+        established=(point.get("established") or {}).get("n_frozen"),
+        begins=_begins(answers.get("change")),
+        heads=_value(answers.get("curve-heads")),
+        subspace=_value(answers.get("curve-subspace")),
+        picks=", ".join(f"{one['name']} {one['named']}" for one in picks),
+    )
+
+
+def _operating(curve: dict[str, Any]) -> dict[str, Any]:
+    points = curve["operating_points"]
+    point: dict[str, Any] = next(one for one in points if (one["keep"], one["scale"]) == (KEEP, "ratio"))
+    return point
+
+
+def _begins(change: dict[str, Any] | None) -> str:
+    if change is None:
+        return "–"
+    return ", ".join(f"{one['by']} {one['layer']}" for one in change["strategies"][0]["begins"])
+
+
+def _value(curve: dict[str, Any] | None) -> str:
+    """The operating value along another axis, and the smallest established one."""
+    if curve is None:
+        return "–"
+    point = _operating(curve)
+    sure = (point.get("established") or {}).get("value")
+    return f"{point.get('value')} (kept: {sure})"
+
+
+CELLS: dict[str, Callable[[Found], str]] = {
+    "pair": lambda one: one.pair,
+    "full": lambda one: f"{one.full:.3f}",
+    "operating depth": lambda one: f"{_said(one.operating)} of {one.n_layers}",
+    "established": lambda one: _said(one.established),
+    "change begins at layer": lambda one: one.begins,
+    "attention heads": lambda one: one.heads,
+    "subspace": lambda one: one.subspace,
+    "scores name": lambda one: one.picks,
+}
+RIGHT: dict[str, Callable[[Accuracy], str]] = {
+    "score": lambda one: BASELINES.get(one.name) or next(rule.title for rule in RULES if rule.name == one.name),
+    "pairs": lambda one: str(one.n_pairs),
+    "mean error, share of layers": lambda one: percent(one.mean_error),
+    "rank correlation": lambda one: f"{one.rank_correlation:.2f}",
+}
+
+
+def _said(depth: int | None) -> str:
+    return "full" if depth is None else str(depth)
+
+
+def main() -> None:
+    """Runs pairs, prints what they gave, or writes what scouts know."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "table", "scouted"])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--out", type=Path, default=Path("runs/inside"))
+    parser.add_argument("--only", nargs="*")
+    asked = parser.parse_args()
+    chosen = [pair for pair in PAIRS if not asked.only or pair.name in asked.only]
+    if asked.what == "run":
+        for pair in chosen:
+            run(pair, asked.shared, asked.out)
+    elif asked.what == "scouted":
+        print(f"{write_scouted(asked.out)} pairs in {SCOUTED}")
+    else:
+        show([one for pair in chosen if (one := found(pair, asked.out)) is not None], CELLS)
+        print()
+        show(accuracy(measured(asked.out)), RIGHT)
+
+
+if __name__ == "__main__":
+    main()
