@@ -188,6 +188,27 @@ def test_layer_pooling_and_strength_are_chosen_on_held_out_rows() -> None:
     assert np.array_equal(fit.run().model.weight, fitted.model.weight)
 
 
+def test_a_given_layer_and_pooling_are_fitted(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model", "bert", n_layers=2)
+    task = make_task(tmp_path / "task.csv", n_rows=60)
+    data = None
+    for depth, pooling in ((1, "mean"), (2, "first")):
+        spec = make_spec(model, task, strategy=f"features:logreg@{depth}.{pooling}", learning_rate=0.0)
+        result = Runner(max_cache_bytes=0).run(spec)
+        (probe,) = result.probes
+        assert (probe.depth, probe.pooling, probe.score) == (depth, pooling, result.score)
+        data = data or tasks.load(spec.task)
+        train, dev = (
+            _plain_states(str(model), rows)[:, :, POOLINGS.index(probe.pooling)] for rows in (data.train, data.dev)
+        )
+        apart = []
+        for layer in range(3):
+            by_hand = fit_linear(train[:, layer], data.train.labels, "logreg", probe.strength, 2)
+            apart.append(np.abs(by_hand.outputs(dev[:, layer]) - result.predictions.outputs.array()).max())
+        assert apart[depth] < 1e-2
+        assert min(np.delete(apart, depth)) > 1e-1, "twin: the fit to another layer is another"
+
+
 def test_the_seed_draws_the_held_out_rows() -> None:
     labels = np.arange(200) % 2
     drawn = [tasks.hold_out(labels, CLASSIFICATION, seed)[1] for seed in (0, 1)]
