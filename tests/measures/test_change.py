@@ -120,9 +120,7 @@ def test_a_model_has_not_changed_from_itself(family: Family) -> None:
 @pytest.mark.parametrize("family", ["bert", "gpt2", "xlnet"])
 def test_distances_are_norms_over_the_weights_of_a_layer(family: Family) -> None:
     before, after = pair(family)
-    one, other = (
-        {name: p.detach().numpy() for name, p in stack.model.named_parameters()} for stack in (before, after)
-    )
+    one, other = ({name: p.detach().numpy() for name, p in stack.model.named_parameters()} for stack in (before, after))
     found = weight_distances(before, after)
     for layer in range(N_LAYERS):
         names = [name for name in one if name.startswith(f"{LAYERS[family]}.{layer}.")]

@@ -56,7 +56,7 @@ def test_h_score_is_the_trace_of_its_definition() -> None:
 
 
 def evidence(features: Floats, target: Floats, alpha: float, beta: float) -> float:
-    """log p(y | F, α, β) / rows, from the normal distribution of y itself."""
+    """The log evidence log p(y | F, α, β) / rows, from the normal distribution of y itself."""
     covariance = np.eye(len(target)) / beta + features @ features.T / alpha
     return float(stats.multivariate_normal(np.zeros(len(target)), covariance).logpdf(target)) / len(target)
 

@@ -235,7 +235,9 @@ def test_where_a_search_starts_changes_its_order_and_not_its_decision(
     means: list[float], deviation: float, start: int
 ) -> None:
     truth: dict[Depth, float] = {FULL: 0.9, **dict(zip(DEPTHS, means, strict=True))}
-    scores = {(depth, seed): _noisy(mean, deviation, depth, seed) for depth, mean in truth.items() for seed in range(10)}
+    scores = {
+        (depth, seed): _noisy(mean, deviation, depth, seed) for depth, mean in truth.items() for seed in range(10)
+    }
     plain, steps = _replayed(ask(), scores)
     started, other_steps = _replayed(ask(start=start), scores)
     assert (started.n_frozen, started.is_decided) == (plain.n_frozen, plain.is_decided)

@@ -176,7 +176,9 @@ class _Alignment:
     def add(self, before: Sequence[Tensor], after: Sequence[Tensor], mask: Tensor) -> None:
         """Counts the tokens of a batch."""
         if not self.depths:
-            self.depths = [_Products(*(state[mask].mean(0) for state in pair)) for pair in zip(before, after, strict=True)]
+            self.depths = [
+                _Products(*(state[mask].mean(0) for state in pair)) for pair in zip(before, after, strict=True)
+            ]
         for products, one, other in zip(self.depths, before, after, strict=True):
             products.add(one[mask], other[mask])
 

@@ -96,7 +96,10 @@ def gradient_scores(subject: Subject) -> Arrays:
     batches = rows.sample("scout batches", N_BATCHES * BATCH_SIZE)
     shuffled = np.random.default_rng(subject.seed).permutation(batches)
     relative = [
-        [float(torch.stack([g.norm() for g in of_layer]).norm() / norm) for of_layer, norm in zip(found, norms, strict=True)]
+        [
+            float(torch.stack([g.norm() for g in of_layer]).norm() / norm)
+            for of_layer, norm in zip(found, norms, strict=True)
+        ]
         for found in (gradients(subject, layers, part) for part in np.array_split(shuffled, N_BATCHES) if len(part))
     ]
     examples = rows.sample("scout examples", FISHER_ROWS)

@@ -63,7 +63,7 @@ def logme(features: Floats, labels: NDArray[np.float64] | NDArray[np.int64], n_c
 
 
 def _evidence(left: Floats, squares: Floats, target: Floats, width: int) -> float:
-    """max over α, β of log p(y | F, α, β) / rows, by the fixed point of its two equations (MacKay).
+    """The largest log p(y | F, α, β) / rows over α and β, by the fixed point of its two equations (MacKay).
 
     Args:
         left: left singular vectors of the features (rows, rank).
@@ -91,7 +91,7 @@ def _evidence(left: Floats, squares: Floats, target: Floats, width: int) -> floa
 def _log_evidence(
     alpha: float, beta: float, squares: Floats, along: Floats, apart: float, *, n_rows: int, width: int
 ) -> float:
-    """log p(y | F, α, β), from the singular values of F."""
+    """The log evidence, log p(y | F, α, β), from the singular values of F."""
     ratio = alpha / beta
     weights = float((along * squares / np.square(squares + ratio)).sum())
     error = float((along * np.square(ratio / (squares + ratio))).sum()) + apart
@@ -107,6 +107,6 @@ def _log_evidence(
 
 
 def grouped(labels: NDArray[np.float64], n_groups: int) -> NDArray[np.int64]:
-    """Values in groups of about equal size, from the smallest to the largest: scores of classes read values this way."""
+    """Values in groups of about equal size, from the smallest to the largest, for scores that need classes."""
     edges = np.quantile(labels, np.linspace(0, 1, n_groups + 1)[1:-1])
     return np.searchsorted(edges, labels, side="right").astype(np.int64)

@@ -145,7 +145,12 @@ class Change(Record):
 
 
 def strategy_change(
-    strategy: str, n_frozen: int | None, found: Sequence[Found], *, seeds: Sequence[int] = (), score: float | None = None
+    strategy: str,
+    n_frozen: int | None,
+    found: Sequence[Found],
+    *,
+    seeds: Sequence[int] = (),
+    score: float | None = None,
 ) -> StrategyChange:
     """What one strategy changed, from the measure of each of its runs."""
     layers = tuple(_layer(number, found) for number in range(len(found[0]["distance"])))

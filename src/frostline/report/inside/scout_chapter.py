@@ -1,4 +1,4 @@
-"""The chapter of depths predicted before training: scores by layer, the depth that each names, how right it has been."""
+"""The chapter of depths predicted before training: scores by layer, the depth each names, how right it has been."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from frostline.errors import UsageError, check_choice
-from frostline.report.progress.display import Progress
 from frostline.report.formats.registry import write_report, write_result
 from frostline.report.inside.change_chapter import ChangeChapter
+from frostline.report.progress.display import Progress
 from frostline.studies.driver import Session, open_session
 from frostline.studies.inside.change import ROWS as DEV_ROWS
 from frostline.studies.inside.change import ChangeRequest, ChangeStudy

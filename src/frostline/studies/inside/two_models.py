@@ -74,9 +74,7 @@ def _stack(known: Pretrained, head: Head) -> Stack:
     return Stack(load_model(known.name, head_seed=0, head=head, pad_token_id=pad, revision=known.revision))
 
 
-def _batches(
-    data: TaskData, known: Pretrained, stack: Stack, request: StudyRequest, rows: int
-) -> Iterator[RowBatch]:
+def _batches(data: TaskData, known: Pretrained, stack: Stack, request: StudyRequest, rows: int) -> Iterator[RowBatch]:
     """Dev rows as the first model's tokenizer reads them."""
     length = min(request.max_length, known.max_tokens)
     encoded = encode(data.dev, known.tokenizer, max_length=length, pair_joiner=known.pair_joiner)

@@ -20,7 +20,6 @@ from frostline.training.pooled import Pooled
 from frostline.training.prefix import Split
 from frostline.training.prepare import Prepared, load_stack, seed_for
 
-
 LabelScale = tuple[float, float] | None
 """mean and spread of the labels, if the model learned standardised ones"""
 
@@ -59,8 +58,10 @@ def subject_of(prepared: Prepared, training: Training, scale: LabelScale) -> Sub
 
 def _taken(name: str, subject: Subject) -> Measured:
     began = time.perf_counter()
+    measure = measures.parse(name)
+    measure.check(subject.stack)
     subject.stack.eval()
-    arrays = measures.parse(name).of(subject)
+    arrays = measure.of(subject)
     for what, values in arrays.items():
         if not np.isfinite(values).all():
             raise FrostlineError(f"{name}: {what} is not finite; the result is not stored")
@@ -68,9 +69,7 @@ def _taken(name: str, subject: Subject) -> Measured:
     return Measured(measure=name, arrays=stored, seconds=time.perf_counter() - began)
 
 
-def row_source(
-    split: Split, stack: Stack, scale: LabelScale = None, pooled: Pooled | None = None
-) -> RowSource:
+def row_source(split: Split, stack: Stack, scale: LabelScale = None, pooled: Pooled | None = None) -> RowSource:
     """The rows of a split. Places count its own rows; a split may have only some of the rows of its tokens."""
     encoded, positions = split.encoded, split.positions
     order = np.argsort(positions)
