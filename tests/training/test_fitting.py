@@ -198,9 +198,8 @@ def test_a_given_layer_and_pooling_are_fitted(tmp_path: Path) -> None:
         (probe,) = result.probes
         assert (probe.depth, probe.pooling, probe.score) == (depth, pooling, result.score)
         data = data or tasks.load(spec.task)
-        train, dev = (
-            _plain_states(str(model), rows)[:, :, POOLINGS.index(probe.pooling)] for rows in (data.train, data.dev)
-        )
+        at = POOLINGS.index(probe.pooling)
+        train, dev = (_plain_states(str(model), rows)[:, :, at] for rows in (data.train, data.dev))
         apart = []
         for layer in range(3):
             by_hand = fit_linear(train[:, layer], data.train.labels, "logreg", probe.strength, 2)

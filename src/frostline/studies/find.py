@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from frostline import stats
 from frostline.analysis import Along, Answer, Curve, Established, Finding, Places, build_curve, value_of, words_at
+from frostline.analysis.axis.places import Named
 from frostline.errors import DataError, UsageError
 from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
@@ -90,7 +91,9 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         resolved = resolver.kept(self.name, asked, ResolvedRequest)
         if resolved is None:
             spendable = _in_full_runs(request, filled, resolver)
-            resolved = resolver.keep(self.name, asked, resolver.placed(filled).replace(budget=spendable, start=request.start))
+            resolved = resolver.keep(
+                self.name, asked, resolver.placed(filled).replace(budget=spendable, start=request.start)
+            )
         dev, task = resolver.inputs(resolved).dev, resolved.base.task
         chance = kind_of(task).chance(task.metric or "", dev.labels)
         search = ResolvedSearch(resolved=resolved, chance=chance, n_rows=len(dev))
@@ -226,7 +229,9 @@ def _answer(curve: Curve, search: DepthSearch) -> Answer:
     point, step = curve.operating_point(request.keep[0], request.scale), search.step
     decision, places = step if isinstance(step, Decision) else None, Places(curve.axis, curve.n_layers)
     # The curve's own estimate is given by its value, the decision of the rules by its place.
-    named = {"n_frozen": point.n_frozen, "value": point.value} if decision is None else places.named(decision.n_frozen)
+    named = Named(n_frozen=point.n_frozen, value=point.value)
+    if decision is not None:
+        named = places.named(decision.n_frozen)
     trained = point.trained_layers if decision is None else places.trained_layers(decision.n_frozen)
     sure = stats.established_depth(search_rules.verdicts(search.question, search.outcomes))
     return Answer(
