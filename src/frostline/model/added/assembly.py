@@ -36,9 +36,11 @@ def empty_model(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
     for name, buffer in list(model.named_non_persistent_buffers()):
         _put(model, name, torch.empty_like(buffer, device="cpu"))
     # The library computes the values of these buffers where it draws new weights; on the meta device it draws nothing.
-    # It skips modules that it has marked.
+    # It skips what is marked: no module may be, and no parameter needs values (drawing them took half of the time).
     for module in model.modules():
         module.__dict__.pop("_is_hf_initialized", None)
+    for parameter in model.parameters():
+        parameter.__dict__["_is_hf_initialized"] = True
     model.initialize_weights()
     return model.eval()
 

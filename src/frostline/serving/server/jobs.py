@@ -9,13 +9,13 @@ many tokens take as long as the fixed part: a hundred in a small model, few in a
 fewer than twice as many, a thread waits for more rows, but never longer than `wait_seconds`. It waits only if more rows
 were under way a moment ago than there are now: their clients will soon send the next. A lone row does not wait.
 
-**How much at once.** At most `batch_tokens`, and at most what takes a tenth of the deadline, because a row is answered
+**How much at once.** At most `batch_tokens`, and at most what takes a fifth of the deadline, because a row is answered
 when its batch is done. Threads that are idle share what waits, unless their parts would be smaller than the fixed part:
 two small batches at once are then slower than one.
 
 **When to refuse.** In a queue that is longer than the deadline, every row would be computed just too late to be of use.
-So a request is refused while the work before it would take longer than half of the deadline, at the speed measured
-last.
+So a request is refused while the work before it would take longer than two fifths of the deadline, at the speed
+measured last.
 
 Knows no engine and no HTTP. Rows and tasks are whatever the caller puts in.
 """
@@ -41,9 +41,9 @@ Task = TypeVar("Task")
 Outputs = dict[str, list[NDArray[np.float32]]]
 """for each task, the outputs (classes,) of each text of a request"""
 
-_LONGEST_WAIT = 0.5
+_LONGEST_WAIT = 0.4
 """share of the deadline that the work before a new request may take"""
-_LONGEST_BATCH = 0.1
+_LONGEST_BATCH = 0.2
 """share of the deadline that a batch may take"""
 _KEPT = 0.9
 """weight of earlier batches in the measured speed"""
