@@ -26,11 +26,11 @@ from frostline.studies.driver import open_session
 from frostline.studies.find import FindRequest, FindStudy
 from frostline.studies.grids import RatesStudy, SizesRequest, SizesStudy
 from frostline.studies.inside.calls import change as change
+from frostline.studies.inside.calls import change_parsed, change_request, few_request, scouted_start
 from frostline.studies.inside.calls import few as few
-from frostline.studies.inside.calls import few_request
 from frostline.studies.inside.calls import heads as heads
 from frostline.studies.inside.calls import scout as scout
-from frostline.studies.inside.calls import scouted_start
+from frostline.studies.inside.change import ChangeStudy
 from frostline.studies.inside.few import FewStudy
 from frostline.studies.planning.axis import axis_of, spec_at
 from frostline.studies.probes import ProbesStudy
@@ -192,7 +192,7 @@ def train(model: Any, task: Any, *, progress: Progress | None = None, **settings
         return train_strategy(session, wanted, places)
 
 
-Command = Literal["curve", "find", "compare"]
+Command = Literal["curve", "find", "compare", "change"]
 
 
 def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: Any) -> Estimate:
@@ -201,7 +201,7 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
     Args:
         model: as for the command.
         task: as for the command.
-        command: `curve` (with `train_sizes` too), `find` or `compare` (with `per_class` too).
+        command: `curve` (with `train_sizes` too), `find`, `compare` (with `per_class` too) or `change`.
         settings: as for the command.
     """
     check_choice("command", command, get_args(Command))
@@ -213,6 +213,10 @@ def dry_run(model: Any, task: Any, *, command: Command = "curve", **settings: An
         parsed = parse(model, task, settings, CompareSettings, protocol="tuned")
         with open_session(parsed, None) as session:
             return session.estimate(CompareStudy(), _compare_request(parsed))
+    if command == "change":
+        parsed = change_parsed(model, task, settings)
+        with open_session(parsed, None) as session:
+            return session.estimate(ChangeStudy(), change_request(parsed))
     if command == "find":
         parsed = parse(model, task, settings, FindSettings, protocol="tuned")
         with open_session(parsed, None) as session:

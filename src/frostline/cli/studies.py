@@ -68,6 +68,7 @@ def change(
     task: Annotated[str, typer.Argument(metavar="TASK|TUNED", help="a task; or a folder fine-tuned from MODEL")],
     settings: dict[str, Any],
     on: Annotated[str | None, typer.Argument(metavar="[TASK]", help="after TUNED: the task of the dev rows")] = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what fine-tuning changes: attention maps, states and weights, layer by layer; or of a given model."""
@@ -75,7 +76,9 @@ def change(
         settings["tuned"], task = Path(task), on or ""
     elif on is not None:
         raise UsageError(f"{task} is not a model folder: it has no config.json; write `change MODEL TUNED TASK`")
-    _study("change", model, task or None, settings, dry_run=False, as_json=as_json)
+    if dry_run and "tuned" in settings:
+        raise UsageError("--dry-run is for runs; two given models are compared without any")
+    _study("change", model, task or None, settings, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

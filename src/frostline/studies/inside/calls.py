@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -107,11 +108,20 @@ def change(
         return _change_between(str(model), str(tuned), task, dict(settings))
     if task is None:
         raise UsageError("the task is missing; without one only two models can be compared: give tuned")
-    parsed = parse(model, task, {"seeds": 3, **settings}, ChangeSettings)
-    rows = int(read_number("rows", parsed.own.get("rows", DEV_ROWS)))
+    parsed = change_parsed(model, task, settings)
     with open_session(parsed, progress) as session:
-        finished = session.run(ChangeStudy(), ChangeRequest(request=parsed.request, rows=rows))
+        finished = session.run(ChangeStudy(), change_request(parsed))
     return result_of(ChangeResult, finished.record, [finished.chapter])
+
+
+def change_parsed(model: Any, task: Any, settings: Mapping[str, Any]) -> Parsed:
+    """What the settings of `change` say; three seeds unless given."""
+    return parse(model, task, {"seeds": 3, **settings}, ChangeSettings)
+
+
+def change_request(parsed: Parsed) -> ChangeRequest:
+    """The request of a study of change, from its settings."""
+    return ChangeRequest(request=parsed.request, rows=int(read_number("rows", parsed.own.get("rows", DEV_ROWS))))
 
 
 def _change_between(model: str, tuned: str, task: Any, settings: dict[str, Any]) -> ChangeResult:

@@ -1,0 +1,59 @@
+"""What `bench.inside` makes of the answers of its commands; the runs themselves are no test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import inside
+
+from frostline.analysis.inside.scout import RULES, Measurements
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Answers for three pairs; the curve of a fourth is not done."""
+    for number, pair in enumerate(inside.PAIRS[:4]):
+        folder = tmp_path / pair.name
+        folder.mkdir()
+        point = {"keep": 0.9, "scale": "ratio", "n_frozen": number or None, "established": {"n_frozen": number}}
+        curve = {"n_layers": 6, "full": {"mean": 0.8}, "operating_points": [point]}
+        scores = [{"name": rule.name, "named": 3} for rule in RULES]
+        begins = [{"by": "weights", "layer": 2}]
+        answers: dict[str, Any] = {"scout": {"scores": scores}, "change": {"strategies": [{"begins": begins}]}}
+        answers |= {"curve": curve} if number < 3 else {}
+        if pair.has_axes:
+            along = {"keep": 0.9, "scale": "ratio", "value": 12, "established": {"value": 24}}
+            answers["curve-heads"] = {"operating_points": [along]}
+        for name, answer in answers.items():
+            (folder / f"{name}.json").write_text(json.dumps(answer))
+    return tmp_path
+
+
+def test_eight_pairs_of_the_claim_are_measured() -> None:
+    scouted = [pair for pair in inside.PAIRS if pair.is_scouted]
+    assert {(pair.model, pair.task) for pair in scouted} == {
+        (model, task) for model in (inside.MINILM, inside.BGE) for task in ("sst2", "cola", "mrpc", "rte")
+    }
+    assert all(pair.n_train == (4000 if pair.task == "cola" else 1000) for pair in scouted)
+    assert {pair.name for pair in inside.PAIRS if pair.has_axes} == {"minilm-sst2", "minilm-mrpc"}
+
+
+def test_finished_pairs_are_written_for_scouts(out: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scouted.json"
+    assert inside.write_scouted(out, file) == 3
+    known = Measurements.from_json(json.loads(file.read_text()))
+    assert [pair.n_frozen for pair in known.pairs] == [0, 1, 2], "no depth that keeps the share counts as 0"
+    assert inside.write_scouted(out / "nothing", file) == 0
+    assert Measurements.from_json(json.loads(file.read_text())).pairs == ()
+
+
+def test_a_line_says_what_a_pair_gave(out: Path) -> None:
+    found = inside.found(inside.PAIRS[0], out)
+    assert found is not None
+    assert (found.operating, found.established, found.begins) == (None, 0, "weights 2")
+    assert found.heads == "12 (kept: 24)"
+    assert found.subspace == "–"
+    assert inside.found(inside.PAIRS[3], out) is None
