@@ -8,6 +8,7 @@ apply the linear head. So the result is predicted, saved and measured like that 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import random
@@ -101,11 +102,8 @@ class EmbeddingReader(Reader):
 
 def check_setfit() -> None:
     """Raises if setfit is not installed, and says how to install it."""
-    try:
-        with _silenced():
-            import setfit  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("setfit, which the strategy of that name needs,", "setfit") from error
+    if importlib.util.find_spec("setfit") is None:  # importing it takes seconds
+        raise MissingExtraError("setfit, which the strategy of that name needs,", "setfit")
 
 
 def check_trunk(stack: Stack) -> None:
