@@ -49,14 +49,13 @@ class _Gate:
         values, *rest = args
         n_rows, n_tokens, _ = values.shape
         assert len(self.gate) in (1, n_rows), "a gate is for all rows alike, or for each row of a padded batch"
-        heads = values.view(n_rows, n_tokens, self.gate.shape[1], -1) * self.gate[:, None, :, None]
+        heads = values.reshape(n_rows, n_tokens, self.gate.shape[1], -1) * self.gate[:, None, :, None]
         return (heads.view(values.shape), *rest)
 
 
 def open_gates(layers: Sequence[LayerHeads], n_rows: int, like: Tensor) -> dict[int, Tensor]:
     """Gates of 1 that record gradients, one for each row and head."""
-    kind = {"dtype": like.dtype, "device": like.device}
-    return {layer.layer: torch.ones(n_rows, layer.n_heads, requires_grad=True, **kind) for layer in layers}
+    return {layer.layer: like.new_ones(n_rows, layer.n_heads).requires_grad_() for layer in layers}
 
 
 def pruned(

@@ -87,6 +87,8 @@ def attention_heads(stack: Stack) -> tuple[LayerHeads, ...]:
     modules = dict(stack.model.named_modules())
     places = [f"{stack.structure.layers_name}.{number}" for number in range(stack.n_layers)]
     projections = [_projections(stack, modules, place) for place in places]
+    if len({len(one.inputs) for one in projections}) > 1:
+        raise _refused(stack, "its layers differ")
     for layout in (_stacked, _interleaved) if len(projections[0].inputs) == 1 else (_separate,):
         found = [_layer(number, one, counted, layout) for number, one in enumerate(projections, start=1)]
         layers = [layer for layer in found if layer is not None]

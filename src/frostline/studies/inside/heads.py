@@ -132,7 +132,8 @@ class HeadsStudy(Study[HeadsRequest, ResolvedHeads, HeadsRecord]):
         known = [wanted.spec for wanted in self.next_runs(resolved, results)]
         if len(known) > 1 or not resolved.prune:
             return known
-        orders = [_top_down(resolved.heads), *(_drawn(resolved, draw) for draw in range(N_DRAWS))]
+        top = _top_down(resolved.heads)
+        orders = [top, top[::-1], *(_drawn(resolved, draw) for draw in range(N_DRAWS))]
         return [*known, *(_pruning_spec(resolved, order) for order in orders)]
 
     def build(self, resolved: ResolvedHeads, results: Results, totals: Totals, store: Store) -> HeadsRecord:  # noqa: ARG002

@@ -249,13 +249,6 @@ class PruningSettings(TypedDict, total=False):
     ]
 
 
-class ReadingSettings(TypedDict, total=False):
-    """How rows are read where nothing trains."""
-
-    max_length: int
-    master_seed: int
-
-
 class StudySettings(SeedSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False):
     """What all commands with many runs have in common."""
 
@@ -287,13 +280,7 @@ class TrainSettings(
 
 
 class HeadsSettings(
-    DataSettings,
-    PruningSettings,
-    ReadingSettings,
-    MachineSettings,
-    OutputSettings,
-    SweepSettings,
-    total=False,
+    DataSettings, PruningSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False
 ):
     """Settings of `frostline.heads`."""
 
@@ -312,7 +299,7 @@ PANELS: Mapping[str, tuple[Any, ...]] = {
         ModelSettings,
         PruningSettings,
     ),
-    "Training": (SeedSettings, OptimizerSettings, ReadingSettings),
+    "Training": (SeedSettings, OptimizerSettings),
     "Machine": (MachineSettings,),
     "Output": (OutputSettings, SweepSettings, BundleSettings),
 }
