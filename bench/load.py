@@ -3,13 +3,14 @@
     python -m bench.load --data ../shared/glue --out runs/bench-load
 
 A server in a process of its own answers 4 tasks (all-MiniLM-L6-v2, 4 of 6 layers frozen) on each text of SST-2's dev
-set. 1, 8 and 64 clients send a text when the last one was answered; then requests come at 150% of the highest rate that
-was reached, answered or not. The last two are repeated while SIGHUP swaps all bundles every 5 seconds. Clients run on
-the same cores, so a server alone does more.
+set. 1, 8 and 64 clients send a text when the last one was answered; then requests come at 150% of what 64 clients
+reached in a first try, answered or not. The last two are repeated while SIGHUP loads another bundle for one of the tasks
+every 5 seconds. These six loads take turns, so that a machine that is slower for a while slows down all of them. Clients
+run on the same cores, so a server alone does more.
 
-Every answer is compared with the merged models of the bundles that it names. All tasks of one answer must come from the
-same set of bundles. Prints a table and writes `<out>/load.json`. Exit code 1 where a line is not reached. Nothing else
-may run on the machine, and nothing is sent to any address but 127.0.0.1.
+Every answer is compared with the merged models of the bundles that it names. All tasks of one answer must come from
+bundles that were served at the same time. Prints a table and writes `<out>/load.json`. Exit code 1 where a line is not
+reached. Nothing else may run on the machine, and nothing is sent to any address but 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import os
 import signal
@@ -26,10 +28,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,8 @@ N_TASKS, CLIENTS, OVERLOAD = 4, (1, 8, 64), 1.5
 DEADLINE = 2.0
 CLOSE = 1e-5
 RELOAD_SECONDS = 5.0
+TURNS = 3
+"""of each load"""
 KEPT = 0.9
 """Share of the peak that must still be answered above capacity."""
 _ALLOWED = {200, 429, 504}
@@ -80,27 +85,39 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", required=True, help="GLUE folder")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-load"))
     parser.add_argument("--scratch", help="folder for models while they are measured, about 1 GB")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each load, in all its turns")
     parser.add_argument("--texts", type=int, help="only so many texts")
     return parser.parse_args()
 
 
+def combinations(made: Sequence[str]) -> list[tuple[str, ...]]:
+    """What is served one after another: each task has two of the names, and one task changes to its other at a time."""
+    now, other = list(made[:N_TASKS]), list(made[N_TASKS:])
+    found = []
+    for number in range(2 * N_TASKS):
+        found.append(tuple(now))
+        place = number % N_TASKS
+        now[place], other[place] = other[place], now[place]
+    return found
+
+
 class Links:
-    """One link per task, which all point to the first or all to the second set of bundles."""
+    """One link per task, to one of its two bundles."""
 
     def __init__(self, folder: Path, made: Sequence[BenchTask]) -> None:
         folder.mkdir()
-        self._sets = (made[:N_TASKS], made[N_TASKS:])
-        self.paths = [folder / task.name for task in self._sets[0]]
-        self._turn = 1
+        bundles = {task.name: task.bundle for task in made}
+        self._bundles = [[bundles[name] for name in one] for one in combinations([task.name for task in made])]
+        self.paths = [folder / task.name for task in made[:N_TASKS]]
+        self._turn = -1
         self.swap()
 
     def swap(self) -> None:
-        """Points to the other set."""
-        self._turn = 1 - self._turn
-        for path, task in zip(self.paths, self._sets[self._turn], strict=True):
+        """Lets one of the links point to its other bundle."""
+        self._turn = (self._turn + 1) % len(self._bundles)
+        for path, bundle in zip(self.paths, self._bundles[self._turn], strict=True):
             fresh = path.with_suffix(".new")
-            fresh.symlink_to(task.bundle)
+            fresh.symlink_to(bundle)
             fresh.rename(path)
 
 
@@ -110,20 +127,19 @@ class Truth:
 
     probabilities: dict[str, NDArray[np.float64]]
     """by hash of the bundle, (texts, classes)"""
-    sets: tuple[frozenset[str], frozenset[str]]
-    """the hashes of the two sets of bundles"""
+    sets: frozenset[frozenset[str]]
+    """the hashes of bundles that are served at the same time"""
 
     @classmethod
     def of(cls, made: Sequence[BenchTask], texts: Sequence[Text]) -> Truth:
         """From the merged models."""
         tails = load_engine(SETTING, made).tails
         outputs = {tails[task.name].bundle.hash: expected_outputs(task, tails[task.name], texts) for task in made}
-        hashes = list(outputs)
-        by_hash = {one: _softmax(outputs[one]) for one in hashes}
-        return cls(by_hash, (frozenset(hashes[:N_TASKS]), frozenset(hashes[N_TASKS:])))
+        by_hash = {one: _softmax(output) for one, output in outputs.items()}
+        return cls(by_hash, frozenset(map(frozenset, combinations(list(outputs)))))
 
     def check(self, samples: Sequence[Sample]) -> tuple[int, float]:
-        """Answers that mix the two sets of bundles, and the largest distance of any probability from the truth."""
+        """Answers of bundles that were never served together, and the largest distance of any probability from the truth."""
         n_mixed, largest = 0, 0.0
         for sample in samples:
             if sample.status != 200:
@@ -141,32 +157,56 @@ def _softmax(outputs: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(shifted / shifted.sum(1, keepdims=True))
 
 
+@dataclass(frozen=True)
+class Load:
+    """One way to load a server, and what came of it in all its turns."""
+
+    name: str
+    is_reloaded: bool
+    run: Callable[[float], Coroutine[Any, Any, list[Sample]]]
+    """sends requests for so many seconds"""
+    samples: list[Sample] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    """of each turn, until its last answer"""
+
+    def take_turn(self, links: Links, pid: int, seconds: float) -> None:
+        """Loads the server for so many seconds."""
+        started = time.perf_counter()
+        with _reloading(links, pid) if self.is_reloaded else contextlib.nullcontext():
+            self.samples.extend(asyncio.run(self.run(seconds)))
+            self.seconds.append(time.perf_counter() - started)
+
+
+def _loads(port: int, requests: Sequence[bytes], rate: float) -> list[Load]:
+    closed = [
+        Load(f"{n_clients} clients", is_reloaded, functools.partial(closed_loop, port, requests, n_clients))
+        for is_reloaded, n_clients in [*((False, n) for n in CLIENTS), (True, CLIENTS[-1])]
+    ]
+    over = [
+        Load(f"{rate:.0f} per second", is_reloaded, functools.partial(open_loop, port, requests, rate))
+        for is_reloaded in (False, True)
+    ]
+    return [*closed[:-1], over[0], closed[-1], over[1]]
+
+
 def _measured(links: Links, truth: Truth, texts: Sequence[Text], seconds: float) -> Found:
     requests = [request_bytes({"input": text.first, "tasks": "all"}) for text in texts]
-    rows: list[Found] = []
     with _server(links) as (port, pid):
         memory = [_private_bytes(pid)]
-
-        def measure(name: str, loop: Callable[[], Coroutine[Any, Any, list[Sample]]], reload: bool = False) -> Found:
-            say(name)
-            with _reloading(links, pid) if reload else contextlib.nullcontext():
-                samples = asyncio.run(loop())
-            rows.append({"name": name, "is_reloaded": reload, **_summary(samples, truth, seconds)})
-            return rows[-1]
-
-        asyncio.run(closed_loop(port, requests, CLIENTS[-1], min(seconds, 5.0)))  # warm
+        first = Load("warm", False, functools.partial(closed_loop, port, requests, CLIENTS[-1]))
+        first.take_turn(links, pid, min(seconds, 10.0))
         memory.append(_private_bytes(pid))
-        for n_clients in CLIENTS:
-            measure(f"{n_clients} clients", functools.partial(closed_loop, port, requests, n_clients, seconds))
-        peak = max(row["answered_per_second"] for row in rows)
-        rate = OVERLOAD * peak
-        over = [measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds))]
-        measure("64 clients", lambda: closed_loop(port, requests, CLIENTS[-1], seconds), reload=True)
-        over.append(measure(f"{rate:.0f} per second", lambda: open_loop(port, requests, rate, seconds), reload=True))
+        loads = _loads(port, requests, OVERLOAD * len(first.samples) / first.seconds[0])
+        for turn, load in itertools.product(range(TURNS), loads):
+            say(f"turn {turn + 1}: {load.name}{', reloading' if load.is_reloaded else ''}")
+            load.take_turn(links, pid, seconds / TURNS)
         memory.append(_private_bytes(pid))
-    for row in over:
-        row["kept"] = row["answered_per_second"] / peak
-        row["is_reached"] &= row["kept"] >= KEPT
+    rows = [_summary(load, truth) for load in loads]
+    peak = max(row["answered_per_second"] for row in rows if "clients" in row["name"] and not row["is_reloaded"])
+    for row in rows:
+        if "per second" in row["name"]:
+            row["kept"] = row["answered_per_second"] / peak
+            row["is_reached"] &= row["kept"] >= KEPT
     return {"seconds": seconds, "n_tasks": N_TASKS, "peak": peak, "rows": rows, "memory": memory,
             "is_reached": all(row["is_reached"] for row in rows)}  # fmt: skip
 
@@ -177,13 +217,16 @@ def _private_bytes(pid: int) -> int:
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
 
 
-def _summary(samples: Sequence[Sample], truth: Truth, seconds: float) -> Found:
-    statuses = Counter(sample.status for sample in samples)
-    answered = np.array([sample.seconds for sample in samples if sample.status == 200] or [np.inf])
-    n_mixed, distance = truth.check(samples)
+def _summary(load: Load, truth: Truth) -> Found:
+    statuses = Counter(sample.status for sample in load.samples)
+    answered = np.array([sample.seconds for sample in load.samples if sample.status == 200] or [np.inf])
+    n_mixed, distance = truth.check(load.samples)
     p50, p99 = (float(np.percentile(answered, share)) for share in (50, 99))
     return {
-        "answered_per_second": statuses[200] / seconds,
+        "name": load.name,
+        "is_reloaded": load.is_reloaded,
+        "seconds": load.seconds,
+        "answered_per_second": statuses[200] / sum(load.seconds),
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "p50_ms": 1000 * p50,
         "p99_ms": 1000 * p99,
@@ -219,7 +262,7 @@ def _server(links: Links) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _reloading(links: Links, pid: int) -> Iterator[None]:
-    """Swaps all bundles every few seconds."""
+    """Swaps a bundle every few seconds."""
     is_over = threading.Event()
 
     def swap() -> None:
