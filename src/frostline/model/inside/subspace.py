@@ -11,6 +11,7 @@ computed with whole numbers, so it is the same on any machine and with any versi
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,9 +70,16 @@ def moved_parameters(stack: Stack) -> tuple[str, ...]:
 
 
 def subspace_parameter(stack: Stack) -> str:
-    """The name that z gets in this model: that of its place in the first tensor it moves."""
-    owner, _, tensor = moved_parameters(stack)[0].rpartition(".")
+    """The name that z gets in this model: that of its place in the first tensor that torch finds it in."""
+    owner, _, tensor = next(_in_order(stack.model, "", set(moved_parameters(stack)))).rpartition(".")
     return f"{owner}.parametrizations.{tensor}.0.z"
+
+
+def _in_order(module: nn.Module, name: str, moved: Set[str]) -> Iterator[str]:
+    """The moved parameters in the order of their parametrizations, which a module keeps behind its other children."""
+    for child, inner in module.named_children():
+        yield from _in_order(inner, f"{name}{child}.", moved)
+    yield from (f"{name}{own}" for own, _ in module.named_parameters(recurse=False) if f"{name}{own}" in moved)
 
 
 def add_subspace(stack: Stack, n_dimensions: int, seed: int) -> None:
