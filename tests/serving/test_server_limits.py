@@ -66,12 +66,13 @@ def test_requests_that_wait_too_long_end_with_504_and_are_not_computed(
     toys: Toys, gated: tuple[threading.Event, list[int]]
 ) -> None:
     is_open, computed = gated
-    with serving(toys, deadline_seconds=0.4, n_threads=1) as (client, _), ThreadPoolExecutor(8) as pool:
+    # A busy machine must not be late by a fifth of the deadline: then requests are refused at once.
+    with serving(toys, deadline_seconds=1.5, n_threads=1) as (client, _), ThreadPoolExecutor(8) as pool:
         computed.clear()
         is_open.clear()
         answers = [one.result() for one in _post_later(client, 6, pool)]
         assert {answer.status for answer in answers} == {504}
-        assert "not answered within 0.4 seconds" in answers[0].message
+        assert "not answered within 1.5 seconds" in answers[0].message
         is_open.set()
         assert client.post("/v1/classify", {"model": "topic", "input": "so"}).status == 200
         # The first batch was under way when its deadline passed. Of the others nothing was computed.
