@@ -24,7 +24,7 @@ from frostline.training.prefix import Split
 from frostline.training.run import Runner
 from tiny import PACKED, STEPS, Case
 
-FAMILIES: tuple[Family, ...] = ("bert", "roberta", "gpt2", "gpt_neox", "modernbert", "llama", "mpnet")
+FAMILIES: tuple[Family, ...] = ("bert", "gpt2", "gpt_neox", "llama", "mpnet")
 
 
 def losses(stack: Stack, trained: tuple[str, ...], depth: int, family: Family) -> NDArray[np.float64]:
@@ -59,24 +59,25 @@ def losses(stack: Stack, trained: tuple[str, ...], depth: int, family: Family) -
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_heads_above_n_are_attention_without_its_output_bias(family: Family) -> None:
     n_frozen = 1
-    whole, sliced, fewer = (make_stack(family, n_layers=3) for _ in range(3))
+    whole = make_stack(family, n_layers=3)
     layers = attention_heads(whole)[n_frozen:]
-    heads = {head for layer in layers for head in layer.heads}
+    heads = frozenset(head for layer in layers for head in layer.heads)
     biases = {f"{layer.output}.bias" for layer in layers}
-    plan = strategies.parse(f"attention@{n_frozen}").plan(whole)
-    trained = tuple(name for name in plan.trained(1) if name not in biases)
-    wanted = losses(whole, tuple(name for name in whole.all_parameters if name in trained), n_frozen, family)
+    trained = strategies.parse(f"attention@{n_frozen}").plan(whole).phases[0].trained
+    wanted = losses(whole, tuple(name for name in trained if name not in biases), n_frozen, family)
+    assert np.abs(losses_of_heads(heads, n_frozen, family) - wanted).max() < 1e-5
+    if family == "bert":  # the twins: with a head less, or with the output bias, the losses differ
+        fewer = losses_of_heads(heads - {AttentionHead(3, 0)}, n_frozen, family)
+        more = losses(make_stack(family, n_layers=3), trained, n_frozen, family)
+        assert min(np.abs(other - wanted).max() for other in (fewer, more)) > 1e-4
 
-    def of_heads(stack: Stack, some: frozenset[AttentionHead]) -> NDArray[np.float64]:
-        strategy = Heads(some)
-        planned = strategy.plan(stack)
-        strategy.add_modules(stack)
-        return losses(stack, planned.phases[0].trained, n_frozen, family)
 
-    assert np.abs(of_heads(sliced, frozenset(heads)) - wanted).max() < 1e-5
-    # The twin: with a head less, the losses differ.
-    left_out = AttentionHead(3, 0)
-    assert np.abs(of_heads(fewer, frozenset(heads - {left_out})) - wanted).max() > 1e-3
+def losses_of_heads(heads: frozenset[AttentionHead], n_frozen: int, family: Family) -> NDArray[np.float64]:
+    """The losses of training these heads."""
+    stack, strategy = make_stack(family, n_layers=3), Heads(heads)
+    plan = strategy.plan(stack)
+    strategy.add_modules(stack)
+    return losses(stack, plan.phases[0].trained, n_frozen, family)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,9 @@ def label(spec: RunSpec) -> str:
     if spec.role == "tuning":
         epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
         return f"{_strategy(spec)} race {spec.learning_rate:g}, seed {spec.seed}, {epochs}"
-    return f"{_strategy(spec)} seed {spec.seed}"
+    # Runs of one model may differ only in what is measured on it.
+    measured = f", {numbers.one_line(' '.join(spec.measures), 40)}" if spec.measures else ""
+    return f"{_strategy(spec)} seed {spec.seed}{measured}"
 
 
 def _strategy(spec: RunSpec) -> str:

@@ -128,12 +128,11 @@ class HeadsStudy(Study[HeadsRequest, ResolvedHeads, HeadsRecord]):
         return [Wanted(spec) for spec in wanted]
 
     def runs_ahead(self, resolved: ResolvedHeads, results: Results) -> Sequence[RunSpec]:
-        """All runs; before importance is known, as many as there will be, in an order that stands for the others."""
+        """All runs; before importance is known, those of the orders that do not depend on it."""
         known = [wanted.spec for wanted in self.next_runs(resolved, results)]
         if len(known) > 1 or not resolved.prune:
             return known
-        top = _top_down(resolved.heads)
-        orders = [top, top[::-1], *(_drawn(resolved, draw) for draw in range(N_DRAWS))]
+        orders = [_top_down(resolved.heads), *(_drawn(resolved, draw) for draw in range(N_DRAWS))]
         return [*known, *(_pruning_spec(resolved, order) for order in orders)]
 
     def build(self, resolved: ResolvedHeads, results: Results, totals: Totals, store: Store) -> HeadsRecord:  # noqa: ARG002
