@@ -95,7 +95,12 @@ def _commands(pair: Pair, shared: Path, out: Path) -> Iterator[tuple[str, Callab
             own = training | {"out": out.parent / axis, "axis": axis, "axis_values": list(values), "keep": KEEP}
             yield f"curve-{axis}", lambda own=own: frostline.curve(model, pair.task, **own)  # type: ignore[misc]
     if pair.has_few:
-        few = data | {"out": out.parent / "few", "per_class": list(PER_CLASS), "seeds": N_SUBSETS, "strategies": FEW}
+        few: dict[str, Any] = data | {
+            "out": out.parent / "few",
+            "per_class": list(PER_CLASS),
+            "seeds": N_SUBSETS,
+            "strategies": FEW,
+        }
         yield "few", lambda: frostline.few(model, pair.task, **few)
 
 

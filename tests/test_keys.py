@@ -47,6 +47,8 @@ def other(kind: Any, value: Any) -> Any:
         return not value
     if kind in (int, float):
         return value + 1
+    if origin is tuple:
+        return (*value, first(arguments[0]))
     assert kind is str, f"teach this test to change a field of type {kind}"
     return f"{value}, changed"
 

@@ -26,19 +26,21 @@ from tiny import TEETH, Case
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 FAMILIES: tuple[Family, ...] = ("bert", "roberta", "modernbert", "gpt2", "llama", "xlnet", "deberta-v2")
+SINGLE: tuple[Family, ...] = ("modernbert",)
+"""Its plain attention computes in single precision, in which the double mask is infinite."""
 N_LAYERS = 3
 Floats = NDArray[np.float64]
 
 
 def pair(family: Family) -> tuple[Stack, Stack]:
-    """A model and one with other weights, in double precision."""
+    """A model and one with other weights, in double precision where the library computes attention in it."""
     before, after = (Case(family).stack(n_layers=N_LAYERS) for _ in range(2))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(3)
         for parameter in after.model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     for stack in (before, after):
-        stack.model.double()
+        stack.model.to(torch.float32 if family in SINGLE else torch.float64)
     return before, after
 
 
@@ -88,12 +90,13 @@ def test_maps_entropies_and_states_are_compared_as_defined(family: Family) -> No
     encoded = Case(family).encoded(12)
     (maps, states), (other_maps, other_states) = alone(before, encoded), alone(after, encoded)
     heads = [(layer, head) for layer in range(N_LAYERS) for head in range(len(maps[0][0]))]
+    close = 1e-3 if family in SINGLE else 1e-6
     wanted = [naive_cosine(maps, other_maps, *head) for head in heads]
-    np.testing.assert_allclose(found["attention_cosine"].ravel(), wanted, atol=1e-6)
+    np.testing.assert_allclose(found["attention_cosine"].ravel(), wanted, atol=close)
     for name, of_model in (("entropy_before", maps), ("entropy_after", other_maps)):
-        np.testing.assert_allclose(found[name].ravel(), [naive_entropy(of_model, *head) for head in heads], atol=1e-6)
+        np.testing.assert_allclose(found[name].ravel(), [naive_entropy(of_model, *head) for head in heads], atol=close)
     naive = [naive_cka(one, other) for one, other in zip(states, other_states, strict=True)]
-    np.testing.assert_allclose(found["cka"], naive, atol=1e-6)
+    np.testing.assert_allclose(found["cka"], naive, atol=close)
     assert found["attention_cosine"].max() < 1 - TEETH
     assert found["cka"].max() < 1 - TEETH
 

@@ -14,7 +14,7 @@ rounding could give 0.9999999.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -100,7 +100,7 @@ def weight_distances(before: Stack, after: Stack) -> Arrays:
 
 def _parts(stack: Stack) -> dict[str, set[str]]:
     """Names of the parameters of each part of the layers; only the parts that the model lets us tell apart."""
-    parts = {
+    parts: dict[str, Callable[[], tuple[str, ...]]] = {
         "attention": lambda: sublayer_parameters(stack, "attention"),
         "ffn": lambda: sublayer_parameters(stack, "ffn"),
         "norms": lambda: norms(stack),
@@ -163,7 +163,7 @@ def _cosine(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
 
 def _entropy(maps: Tensor, mask: Tensor) -> Tensor:
     """The entropy of a token's attention (batch, heads), averaged over the tokens of each row."""
-    by_token = torch.special.entr(maps).sum(3) * mask[:, None, :]
+    by_token: Tensor = torch.special.entr(maps).sum(3) * mask[:, None, :]
     return by_token.sum(2) / mask.sum(1)[:, None]
 
 
@@ -176,9 +176,8 @@ class _Alignment:
     def add(self, before: Sequence[Tensor], after: Sequence[Tensor], mask: Tensor) -> None:
         """Counts the tokens of a batch."""
         if not self.depths:
-            self.depths = [
-                _Products(*(state[mask].mean(0) for state in pair)) for pair in zip(before, after, strict=True)
-            ]
+            pairs = zip(before, after, strict=True)
+            self.depths = [_Products(one[mask].mean(0), other[mask].mean(0)) for one, other in pairs]
         for products, one, other in zip(self.depths, before, after, strict=True):
             products.add(one[mask], other[mask])
 

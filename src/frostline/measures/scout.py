@@ -69,7 +69,7 @@ def state_scores(subject: Subject, at_most: int) -> Arrays:
     labels, mean = rows.labels[places], rows.pooled[places, :, POOLINGS.index("mean")].astype(np.float64)
     is_value = subject.kind.class_names is None
     n_classes = None if is_value else int(rows.labels.max()) + 1
-    classes = grouped(labels, N_GROUPS) if is_value else labels
+    classes = grouped(labels.astype(np.float64), N_GROUPS) if is_value else labels.astype(np.int64)
     without_first = _without_first(rows, places)
     depths = range(mean.shape[1])
     return {

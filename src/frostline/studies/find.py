@@ -107,7 +107,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
     def settings(self, resolved: ResolvedSearch) -> dict[str, object]:
         """The depths, the share to keep, protocol, seeds, rates, confidence and budget."""
         request, budget = resolved.resolved.request, resolved.resolved.budget
-        goal = {"keep": request.keep[0], "protocol": request.protocol}
+        goal: dict[str, object] = {"keep": request.keep[0], "protocol": request.protocol}
         goal |= {} if resolved.resolved.start is None else {"start": "scout"}
         return depth_settings(resolved.resolved) | goal | ({} if budget is None else {"budget": budget})
 
