@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 from frostline.analysis.inside.change import WHATS, Change, LayerChange, StrategyChange, What
 from frostline.report import numbers
 from frostline.report.chapter import Chapter
-from frostline.report.charts.by_layer import LayerPoint, Lines, layers_chart
 from frostline.report.charts.cells import Cells, cells_chart, cells_table
+from frostline.report.inside.by_layer import LayerPoint, Lines, layers_chart
 from frostline.report.sections import Section, Shown, drawn
 from frostline.report.tables import Table
 

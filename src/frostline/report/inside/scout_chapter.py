@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 from frostline.analysis.inside.scout import BASELINES, RULES, Accuracy, ScoutReport, ScoutScore
 from frostline.report import numbers
 from frostline.report.chapter import Chapter
-from frostline.report.charts.by_layer import LayerPoint, layers_chart
+from frostline.report.inside.by_layer import LayerPoint, layers_chart
 from frostline.report.sections import Section, Shown, drawn
 from frostline.report.tables import Table
 
