@@ -1,4 +1,4 @@
-"""`setfit` is the library's: the same answers as the library driven by hand, the same bits per seed; and its refusals."""
+"""`setfit` is the library's: the same answers as the library by hand, the same bits per seed; what it refuses."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from commands import Toy, check_one_line
 from frostline import tasks
-from frostline.cli import main
-from frostline.errors import FrostlineError, MissingExtraError
+from frostline.errors import FrostlineError, MissingExtraError, UsageError
 from frostline.model.inside import setfit as ours
 from frostline.model.load import describe
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.specs import RunSpec
 from frostline.strategies import SetFit, parse
+from frostline.studies.compare import CompareRequest, CompareStudy
 from frostline.studies.planning.axis import spec_at
+from frostline.studies.planning.protocols import Programme
+from frostline.studies.requests.resolve import Resolver
+from frostline.studies.study import Results
 from frostline.testing.models import make_model, make_spec, make_stack, make_task
 from frostline.training.inside import contrastive
 from frostline.training.prepare import seed_for
@@ -33,7 +35,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
     """A short run of a tiny model."""
     folder = tmp_path_factory.mktemp("setfit")
     model, task = make_model(folder / "bert", n_layers=2), make_task(folder / "task.csv", n_rows=40)
-    return make_spec(model, task, strategy="setfit:1", layout="packed", **SetFit.own_settings)
+    return make_spec(model, task, strategy="setfit:1", layout="packed", learning_rate=0.0)
 
 
 def _by_hand(spec: RunSpec, seed: int) -> Any:
@@ -64,7 +66,9 @@ def test_the_answers_are_the_librarys(spec: RunSpec) -> None:
     assert np.abs(shares - other).max() > 1e-6, "twin: another seed draws other pairs and orders"
 
 
-def test_the_same_seed_gives_the_same_bits_and_leaves_other_generators_alone(spec: RunSpec) -> None:
+def test_the_same_seed_gives_the_same_bits_and_nothing_else_changes(
+    spec: RunSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
     random.seed(3)
     torch.manual_seed(3)
     state = (random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist())  # noqa: NPY002
@@ -78,11 +82,7 @@ def test_the_same_seed_gives_the_same_bits_and_leaves_other_generators_alone(spe
     assert one.epochs[0].n_steps > 0
     assert one.cost.seconds > 0
     assert 0 <= one.train_score <= 1
-
-
-def test_it_says_nothing_on_the_screen(spec: RunSpec, capfd: pytest.CaptureFixture[str]) -> None:
-    Runner(max_cache_bytes=0).run(spec)
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr() == ("", ""), "the library says nothing on the screen"
 
 
 def test_a_model_that_was_not_taken_over_whole_is_found(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +116,14 @@ def test_pooling_comes_from_the_sentence_transformers_files(spec: RunSpec, tmp_p
     assert plain.reader.chosen.tolist() == [0, 0], "twin: without such files, the mean"
 
 
-def test_its_settings_are_its_own_whatever_is_asked(spec: RunSpec) -> None:
+def test_no_rate_is_searched_for_it(spec: RunSpec) -> None:
     request = StudyRequest(model=spec.model, task=spec.task)
-    specs = [
-        spec_at(ResolvedRequest(request=request, base=base, n_layers=2, depths=(0,), is_cached=True), SetFit())
-        for base in (spec.replace(epochs=3, max_steps=50, passes=2), spec.replace(epochs=9, learning_rate=1e-3))
-    ]
-    assert specs[0].key == specs[1].key
-    assert (specs[0].learning_rate, specs[0].epochs, specs[0].batch_size) == (2e-5, 1, 16)
+    base = spec.replace(learning_rate=1e-3)
+    resolved = ResolvedRequest(request=request, base=base, n_layers=2, depths=(0,), is_cached=True)
+    programme = Programme(resolved, {name: parse(name) for name in ("full", "setfit")})
+    assert list(programme.searches) == ["full"]
+    assert spec_at(resolved, SetFit()).learning_rate == 0.0
+    assert programme.rates(Results()) == {"setfit": 0.0}
 
 
 @pytest.mark.parametrize(("n_rows", "n_classes", "n_pairs"), [(16, 2, 144), (32, 2, 544), (30, 3, 600)])
@@ -147,16 +147,18 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("kind", "is_pair", "words"),
     [
-        ("regression", False, ("strategy 'setfit' is for classification",)),
-        ("classification", True, ("strategy 'setfit' is for single texts", "are pairs")),
+        ("regression", False, "strategy 'setfit' is for classification; the task is regression"),
+        ("classification", True, "strategy 'setfit' is for single texts; the rows of task are pairs"),
     ],
 )
 def test_what_it_cannot_train_on_is_refused_in_one_line(
-    kind: str, is_pair: bool, words: tuple[str, ...], toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    kind: str, is_pair: bool, words: str, spec: RunSpec, tmp_path: Path
 ) -> None:
-    task = make_task(tmp_path / "task.csv", kind=kind, is_pair=is_pair)
-    asked = (str(toy.model), str(task), "--strategies", "setfit", "--kind", kind, "--out", str(tmp_path / "out"))
-    check_one_line(main(["compare", *asked]), 2, words, capfd)
+    task = tasks.parse(str(make_task(tmp_path / "task.csv", kind=kind, is_pair=is_pair)), kind=kind)
+    request = CompareRequest(request=StudyRequest(model=spec.model, task=task), strategies=("setfit",))
+    with pytest.raises(UsageError, match=words) as raised:
+        CompareStudy().resolve(request, Resolver(tmp_path / "out", max_cache_bytes=0))
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.real
@@ -165,7 +167,7 @@ def test_eight_examples_per_class_are_enough_to_beat_chance() -> None:
     spec = RunSpec(
         model="all-MiniLM-L6-v2", model_fingerprint=describe("all-MiniLM-L6-v2").fingerprint, task=task,
         strategy="setfit", data_fingerprint=tasks.load(task).fingerprint, seed=0, is_cached=False, layout="packed",
-        subset_seed=0, is_balanced=True, **SetFit.own_settings,
+        subset_seed=0, is_balanced=True, learning_rate=0.0, epochs=1,
     )  # fmt: skip
     result = Runner(max_cache_bytes=0).run(spec)
     assert result.n_train == 16

@@ -262,15 +262,10 @@ def _missing_ratios(comparison: Comparison) -> Iterator[str]:
             yield f"ratio_above_chance is not given: {said}, not above chance ({comparison.chance:.4g})"
 
 
-def _has_own_rate(point: StrategyPoint) -> bool:
-    """The full model, whose rate it is, and setfit, which trains at a rate of its own."""
-    return point.name.partition(":")[0] in ("full", "setfit")
-
-
 def _rate_warnings(comparison: Comparison) -> Iterator[str]:
     """How the choice of rates may affect strategies."""
     if comparison.protocol == "paper" or not comparison.line_search:
-        others = [point.name for point in comparison.strategies if point.learning_rate and not _has_own_rate(point)]
+        others = [point.name for point in comparison.strategies if point.name != "full" and point.learning_rate]
         if others:
             whose = "the full model's rate" if comparison.line_search else "one rate that was given"
             yield (

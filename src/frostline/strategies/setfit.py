@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from frostline.errors import UsageError
 from frostline.kinds import kind_named
@@ -28,11 +27,6 @@ class SetFit(Strategy):
 
     forms = "setfit, or setfit:R for R pairs of each kind per row instead of all"
     example = "setfit"
-    # The library's own settings; specs hold them, so that a request for other epochs is not another run.
-    own_settings: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 2e-5, "epochs": 1, "passes": 1, "max_steps": None, "batch_size": 16, "warmup_share": 0.1,
-        "weight_decay": 0.0, "clip_norm": 1.0,
-    }  # fmt: skip
 
     @classmethod
     def read(cls, argument: str) -> SetFit:
@@ -63,6 +57,11 @@ class SetFit(Strategy):
 
     def merge_modules(self, stack: Stack) -> bool:  # noqa: ARG002
         """False: the model's class has no place for another head."""
+        return False
+
+    @property
+    def has_rate(self) -> bool:
+        """False: the library trains at its own rate, for its own number of steps."""
         return False
 
     def resolved(self, n_layers: int, kind: str) -> SetFit:  # noqa: ARG002

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from frostline.errors import UsageError
 from frostline.records.plans import Plan
@@ -35,8 +34,6 @@ class Strategy(abc.ABC):
     """learning rates to try; not used by a closed-form strategy"""
     is_closed_form: ClassVar[bool] = False
     """the result is computed directly, without gradient steps; its specs have learning rate 0"""
-    own_settings: ClassVar[Mapping[str, Any]] = {}
-    """fields of a spec that the strategy sets itself, whatever the request says, because it trains in its own way"""
     keeps_head: ClassVar[bool] = False
     """the model has the head that it was saved with, not a new one"""
 
@@ -77,10 +74,9 @@ class Strategy(abc.ABC):
         return self
 
     @property
-    def own_rate(self) -> float | None:
-        """The learning rate of its specs, if none is searched for; 0 for a closed-form fit."""
-        rate: float | None = 0.0 if self.is_closed_form else self.own_settings.get("learning_rate")
-        return rate
+    def has_rate(self) -> bool:
+        """Whether it trains at a learning rate of ours, which is searched for; in other specs it is 0."""
+        return not self.is_closed_form
 
     def check_task(self, task: TaskSpec) -> None:  # noqa: B027 - most strategies train on any rows
         """Raises a UsageError if the strategy cannot train on such rows."""

@@ -121,8 +121,8 @@ def train_and_save(
 def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> float:
     """The rate given, else the one that a finished line search chose, else that of a search done now."""
     rates, store = resolved.request.learning_rates, session.resolver.store
-    if strategy.own_rate is not None:
-        return strategy.own_rate
+    if not strategy.has_rate:
+        return 0.0
     if len(rates) == 1:
         return rates[0]
     finished = finished_line_searches(store, resolved) if resolved.request.protocol == "paper" else []

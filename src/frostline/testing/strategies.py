@@ -59,9 +59,9 @@ def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
         make_model(model, family, n_layers=N_LAYERS)
         make_task(task, n_rows=48)
     resolved = parse(strategy).resolved(N_LAYERS, "classification")
-    rate = 1e-2 if resolved.own_rate is None else resolved.own_rate
+    rate = 1e-2 if resolved.has_rate else 0.0
     spec = make_spec(model, task, strategy=resolved.name, epochs=3, optimizer="sgd", learning_rate=rate)
-    return spec.replace(is_cached=resolved.is_worth_caching(N_LAYERS), **resolved.own_settings)
+    return spec.replace(is_cached=resolved.is_worth_caching(N_LAYERS))
 
 
 def run_tiny(spec: RunSpec) -> TinyRun:

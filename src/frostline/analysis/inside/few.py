@@ -45,9 +45,7 @@ class FewExamples(Record):
 
 def build_few(comparisons: Iterable[Comparison]) -> FewExamples:
     """The record of comparisons that know their number of rows per class."""
-    sized = [
-        FewComparison(per_class=one.per_class, comparison=one) for one in comparisons if one.per_class is not None
-    ]
+    sized = [FewComparison(per_class=one.per_class, comparison=one) for one in comparisons if one.per_class is not None]
     first = sized[0].comparison
     return FewExamples(
         model=first.model,

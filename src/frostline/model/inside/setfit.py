@@ -130,7 +130,7 @@ def add_embedding_reader(stack: Stack) -> None:
 
 def train_setfit(stack: Stack, contrast: Contrast) -> Contrasted:
     """Trains with the library and leaves the trained weights in the stack; its reader is not set yet."""
-    with _silenced(), _seeds_kept(), _on_device(stack.device), tempfile.TemporaryDirectory() as folder:
+    with _silenced(), _without_bars(), _seeds_kept(), _on_device(stack.device), tempfile.TemporaryDirectory() as folder:
         from setfit import SetFitModel, Trainer, TrainingArguments
         from sklearn.linear_model import LogisticRegression
 
@@ -235,6 +235,20 @@ def _silenced() -> Iterator[None]:
         finally:
             for one, level in zip(loggers, levels, strict=True):
                 one.setLevel(level)
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Inside this context, datasets shows no progress bars."""
+    import datasets
+
+    had_bars = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if had_bars:
+            datasets.enable_progress_bars()
 
 
 @contextlib.contextmanager

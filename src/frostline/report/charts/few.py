@@ -39,9 +39,7 @@ def few_chart(few: FewExamples) -> Drawing | None:
     ]
     layers = [layer("chance", "rule", color=GREY, strokeDash=[1, 3]).encode(y=y)]
     layers += [mark.encode(x=x, y=y, color=colour) for mark in drawn]
-    return styled(
-        alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=_WIDTH, height=_HEIGHT)
-    )
+    return styled(alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=_WIDTH, height=_HEIGHT))
 
 
 def _rows(few: FewExamples) -> Iterator[Row]:

@@ -128,9 +128,7 @@ class FewStudy(Study[FewRequest, ResolvedFew, FewExamples]):
 
     def chapter(self, record: FewExamples, source: Source) -> FewChapter:
         """Scores against rows per class, and the comparison at each size."""
-        parts = [
-            self._compare.chapter(one.comparison, source.part(_trained_on(one.per_class))) for one in record.sizes
-        ]
+        parts = [self._compare.chapter(one.comparison, source.part(_trained_on(one.per_class))) for one in record.sizes]
         return FewChapter(few=record, comparisons=tuple(parts), **source.shown)
 
     def stored(self, store: Store) -> list[ResolvedFew]:  # noqa: ARG002

@@ -101,10 +101,8 @@ def spec_at(resolved: ResolvedRequest, strategy: Strategy, rate: float | None = 
     is_cached = resolved.is_cached and strategy.is_worth_caching(resolved.n_layers)
     # Pooled states, which a closed-form fit reads, are always cached as fp32.
     dtype = resolved.request.cache_dtype if is_cached and not strategy.is_closed_form else base.cache_dtype
-    rate = base.learning_rate if rate is None else rate
+    rate = 0.0 if not strategy.has_rate else base.learning_rate if rate is None else rate
     spec = base.replace(strategy=strategy.name, learning_rate=rate, is_cached=is_cached, cache_dtype=dtype)
-    if strategy.own_rate is not None:
-        spec = spec.replace(learning_rate=strategy.own_rate).replace(**strategy.own_settings)
     # Seeds vary what training draws, not what a search chooses: layer and strength are chosen once, as rates are.
     return spec.replace(fit_seed=0) if strategy.is_closed_form and resolved.has_races else spec
 

@@ -79,7 +79,7 @@ class Programme(Generic[Name]):
     @property
     def searches(self) -> dict[Name, RateSearch]:
         """The searches for rates; none where one rate was given, or for a strategy without a rate."""
-        searched = {name: one for name, one in self.strategies.items() if one.own_rate is None}
+        searched = {name: one for name, one in self.strategies.items() if one.has_rate}
         if len(self.resolved.request.learning_rates) == 1:
             return {}
         found = _CHOICES[self.resolved.request.protocol].searches(self.resolved, list(searched.values()))
@@ -90,7 +90,7 @@ class Programme(Generic[Name]):
         searches = self.searches
         given = self.resolved.request.learning_rates[0]
         found = {
-            name: searches[name].rate(results) if name in searches else given if one.own_rate is None else one.own_rate
+            name: searches[name].rate(results) if name in searches else given if one.has_rate else 0.0
             for name, one in self.strategies.items()
         }
         return {name: rate for name, rate in found.items() if rate is not None}
