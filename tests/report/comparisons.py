@@ -86,9 +86,8 @@ def _point(made: Made, full: Sequence[float], chance: float, n_layers: int) -> S
         seconds=seconds if scores else None,
         peak_bytes=peak_bytes if scores else None,
     )
-    fields = {
-        name: value for name, value in vars(plain).items() if name not in ("verdict", "is_better", "seeds_to_settle")
-    }
+    of_depths = ("verdict", "is_better", "seeds_to_settle", "value")
+    fields = {name: value for name, value in vars(plain).items() if name not in of_depths}
     fields |= {"n_frozen": None, "difference_ci_adjusted": plain.difference_ci, "p_pareto": 0.5}
     return StrategyPoint(**fields, name="", stored_bytes=4 * parameters if scores else None, is_pareto=False)
 

@@ -134,7 +134,7 @@ def test_a_chart_draws_every_value(axis: str) -> None:
     chart = curve_charts.curve_chart(_curve(axis)).to_dict()
     assert "frozen" not in str(chart)
     layers = chart["layer"]
-    values = {row["x"] for layer in layers for row in layer["data"]["values"]}
+    values = {row["x"] for rows in chart["datasets"].values() for row in rows}
     assert set(AXES[axis].values) <= values
     scales = {str(layer["encoding"]["x"]["scale"].get("type")) for layer in layers}
     assert scales == ({"log"} if axis == "subspace" else {"None"})

@@ -13,11 +13,11 @@ from frostline.testing.models import Family, make_stack
 
 N_LAYERS, N_FROZEN = 3, 1
 SPLIT: dict[Family, tuple[int, int]] = {
-    "bert": (8, 4), "roberta": (8, 4), "electra": (8, 4), "distilbert": (8, 4), "mpnet": (8, 4), "deberta-v2": (8, 4),
+    "bert": (8, 4), "roberta": (8, 4), "electra": (8, 4), "distilbert": (8, 4), "mpnet": (8, 4), "deberta-v2": (12, 4),
     "modernbert": (2, 2), "gpt2": (4, 4), "opt": (8, 4), "gpt_neox": (4, 4), "llama": (4, 3), "qwen2": (7, 3),
     "qwen3": (4, 3),
 }  # fmt: skip
-"""How many tensors attention and the feed-forward part of one layer have."""
+"""How many tensors attention and the feed-forward part of one layer have; DeBERTa projects positions too."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 

@@ -54,7 +54,7 @@ class CurveChapter(Chapter):
     @property
     def title(self) -> str:
         """Which model on which task."""
-        return curve_words.title(self.curve)
+        return curve_words.curve_title(self.curve)
 
     @property
     def answer(self) -> Sequence[str]:

@@ -60,7 +60,7 @@ def curve_chart(curve: Curve) -> alt.LayerChart:
     layers = [*_reference_layers(curve), *_curve_layers(curve), *_operating_layers(curve)]
     title = alt.TitleParams(
         text=wrapped_title(curve_words.short_answer(curve)),
-        subtitle=[*textwrap.wrap(curve_words.title(curve), _SUBTITLE_WIDTH), _legend(curve)],
+        subtitle=[*textwrap.wrap(curve_words.curve_title(curve), _SUBTITLE_WIDTH), _legend(curve)],
     )
     config = alt.Config(**STYLE)
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title, padding=12, config=config)
@@ -150,7 +150,7 @@ def _x(curve: Curve) -> alt.X:
     return alt.X("x:Q", scale=alt.Scale(domain=_x_domain(curve), nice=False, **kind), axis=ticks)
 
 
-def x_scale(values: Sequence[float], *, is_log: bool) -> dict[str, str]:
+def x_scale(values: Sequence[float], *, is_log: bool) -> dict[str, Any]:
     """The kind of a scale: logarithmic where values are spread over powers of ten, linear near 0 if 0 is one."""
     return {} if not is_log else {"type": "symlog" if min(values, default=0) <= 0 else "log"}
 

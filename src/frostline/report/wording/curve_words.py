@@ -37,9 +37,13 @@ INTERVALS_NOTE = (
 
 
 def title(record: Curve | Comparison) -> str:
+    """Which model on which task."""
+    return f"{numbers.model_name(record.model, 60)} on {numbers.one_line(record.task, 60)}"
+
+
+def curve_title(curve: Curve) -> str:
     """Which model on which task; on another axis than depth, also what varies."""
-    along = "" if isinstance(record, Comparison) or record.axis is None else f", by {words_of(record).title}"
-    return f"{numbers.model_name(record.model, 60)} on {numbers.one_line(record.task, 60)}{along}"
+    return title(curve) if curve.axis is None else f"{title(curve)}, by {words_of(curve).title}"
 
 
 def headline(curve: Curve) -> OperatingPoint | None:
@@ -302,8 +306,8 @@ def _why_undefined(curve: Curve) -> str:
 
 
 def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
-    share = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
-    said = f"No {words_of(curve).noun} tried keeps {share}"
+    bar = f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]}"
+    said = f"No {words_of(curve).noun} tried keeps {bar}"
     candidates = [(share, point) for point in curve.points if (share := kept(point, asked.scale)) is not None]
     if not candidates:
         return f"{said}, {_metric(curve)} {_full_score(curve)}."

@@ -83,8 +83,8 @@ def axis_settings(resolved: ResolvedRequest) -> dict[str, object]:
     """What varies, by flag name."""
     if resolved.axis is None:
         return {"frozen": list(resolved.depths)}
-    rank = {"rank": resolved.request.rank} if resolved.axis.name == "heads" else {}
-    return {"axis": resolved.axis.name, "axis-values": list(resolved.axis.values)} | rank
+    found: dict[str, object] = {"axis": resolved.axis.name, "axis-values": list(resolved.axis.values)}
+    return found | {"rank": resolved.request.rank} if resolved.axis.name == "heads" else found
 
 
 def seed_settings(resolved: ResolvedRequest) -> dict[str, object]:
