@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from frostline.analysis.inside.scout import RULES
+from frostline.errors import FrostlineError
 from frostline.measures import scout as measured
 from frostline.measures.separation import variability
 from frostline.model.added.readers import LinearReader
@@ -100,6 +102,30 @@ def test_variability_leaves_the_first_token_out(tmp_path: Path) -> None:
     assert found["variability"][depth] == pytest.approx(wanted, rel=1e-3)
     whole = variability(np.stack([state.mean(0) for state in states]), np.asarray(encoded.labels))
     assert abs(whole / wanted - 1) > 0.01, "the test sees the first token"
+
+
+def dead_feature(tmp_path: Path) -> Path:
+    """A model whose last norm all but removes one feature, as that of all-MiniLM-L6-v2 does."""
+    model = make_model(tmp_path / "model", n_layers=N_LAYERS, initializer_range=0.3)
+    weights = load_file(model / "model.safetensors")
+    for part, value in (("weight", 1e-33), ("bias", 0.0)):
+        weights[f"encoder.layer.{N_LAYERS - 1}.output.LayerNorm.{part}"][3] = value
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    return model
+
+
+def test_a_feature_that_hardly_varies_does_not_blow_up_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(tmp_path / "task.csv", n_rows=48)
+    strategy = f"features:logreg@{N_LAYERS}.mean"
+    spec = make_spec(dead_feature(tmp_path), task, strategy=strategy, learning_rate=0.0, measures=("scout",))
+    found = Runner(max_cache_bytes=0).run(spec).measurement("scout")
+    assert found is not None
+    assert found["gradient_norm"].max() < 1e3
+    monkeypatch.setattr(measured, "DEAD", 0.0)
+    with pytest.raises(FrostlineError, match="not finite"):
+        Runner(max_cache_bytes=0).run(spec)
 
 
 def test_only_a_fit_of_features_can_be_scouted(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from frostline.errors import UsageError
 from frostline.measures.measure import Arrays, Measure, RowSource, Subject, read_numbers, written
 from frostline.measures.separation import grouped, h_score, logme, variability
-from frostline.model.added.readers import POOLINGS
-from frostline.model.stack import Stack
+from frostline.model.added.readers import POOLINGS, LinearReader, pooled
 
 ROWS = 1000
 """Most training rows whose states are scored, unless asked."""
@@ -30,6 +30,10 @@ NOISE_ROWS, FISHER_ROWS = 64, 100
 """rows with gradients of their own"""
 N_GROUPS = 5
 """of number labels, for scores of classes"""
+DEAD = 1e-6
+"""A feature whose spread is below this share of the median one's is left out of the head. A fit to standardised
+features gives it a weight that is as large as its spread is small, and so would be the gradients: the last norm of
+all-MiniLM-L6-v2 has weights of 5e-33."""
 _SMALLEST = 1e-20
 """added to variances, so that a weight that never gets a gradient has no signal"""
 
@@ -89,39 +93,66 @@ def _without_first(rows: RowSource, places: NDArray[np.int64]) -> NDArray[np.flo
 
 def gradient_scores(subject: Subject) -> Arrays:
     """Scores of each layer from gradients of the loss with respect to its weights."""
-    stack, rows = subject.stack, subject.train
-    layers = layer_weights(stack)
-    norms = [torch.stack([weight.detach().norm() for weight in layer]).norm() for layer in layers]
-    stack.eval()
-    batches = rows.sample("scout batches", N_BATCHES * BATCH_SIZE)
-    shuffled = np.random.default_rng(subject.seed).permutation(batches)
+    slope, rows = Slope.of(subject), subject.train
+    norms = np.array([float(_norm(layer)) for layer in slope.layers])
+    batches = np.random.default_rng(subject.seed).permutation(rows.sample("scout batches", N_BATCHES * BATCH_SIZE))
     relative = [
-        [
-            float(torch.stack([g.norm() for g in of_layer]).norm() / norm)
-            for of_layer, norm in zip(found, norms, strict=True)
-        ]
-        for found in (gradients(subject, layers, part) for part in np.array_split(shuffled, N_BATCHES) if len(part))
+        np.array([float(_norm(layer)) for layer in slope.at(part)]) / norms
+        for part in np.array_split(batches, N_BATCHES)
+        if len(part)
     ]
     examples = rows.sample("scout examples", FISHER_ROWS)
-    noise, fisher = _by_example(gradients(subject, layers, examples[[at]]) for at in range(len(examples)))
+    noise, fisher = _by_example(slope.at(examples[[place]]) for place in range(len(examples)))
     return {"gradient_norm": np.mean(relative, axis=0), "signal_to_noise": noise, "fisher": fisher}
 
 
-def layer_weights(stack: Stack) -> list[list[Tensor]]:
-    """The parameters of each layer; from here on they alone get gradients."""
-    by_layer = stack.structure.layer_parameters
-    stack.apply(tuple(name for names in by_layer for name in names))
-    parameters = dict(stack.model.named_parameters())
-    return [[parameters[name] for name in names] for names in by_layer]
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([tensor.detach().norm() for tensor in tensors]).norm()
 
 
-def gradients(subject: Subject, layers: Sequence[Sequence[Tensor]], places: NDArray[np.int64]) -> list[list[Tensor]]:
-    """The gradient of the mean loss of these training rows with respect to each layer's weights."""
-    flat = [weight for layer in layers for weight in layer]
-    with torch.enable_grad():
-        loss = subject.mean_loss(subject.train.batch(places))
-        found = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
-    return [[next(found) for _ in layer] for layer in layers]
+@dataclass(frozen=True)
+class Slope:
+    """The loss of training rows under the fitted head, and its gradient with respect to the weights of each layer.
+
+    Features that hardly vary are left out of the head; what they add on average is in the bias.
+    """
+
+    subject: Subject
+    layers: list[list[Tensor]]
+    reader: LinearReader
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, subject: Subject) -> Slope:
+        """Makes the weights of the layers, and no others, trainable."""
+        stack, reader, pooled_states = subject.stack, subject.stack.reader, subject.train.pooled
+        if not isinstance(reader, LinearReader) or pooled_states is None:
+            raise UsageError("scout needs a head that is fitted in closed form, by the strategy `features`")
+        features = pooled_states[:, reader.depths[0], int(reader.chosen[1])].astype(np.float64)
+        spread = features.std(0)
+        is_dead = spread < DEAD * np.median(spread)
+        weight, bias = (p.detach().cpu().double().numpy() for p in (reader.linear.weight, reader.linear.bias))
+        head = (np.where(is_dead, 0.0, weight), bias + weight[:, is_dead] @ features[:, is_dead].mean(0))
+        by_layer = stack.structure.layer_parameters
+        stack.apply(tuple(name for names in by_layer for name in names))
+        parameters = dict(stack.model.named_parameters())
+        layers = [[parameters[name] for name in names] for names in by_layer]
+        return cls(subject, layers, reader, *(torch.from_numpy(one).to(reader.linear.weight) for one in head))
+
+    def at(self, places: NDArray[np.int64]) -> list[list[Tensor]]:
+        """The gradient of the mean loss of these training rows."""
+        flat = [weight for layer in self.layers for weight in layer]
+        with torch.enable_grad():
+            loss = self._loss(places)
+            found = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
+        return [[next(found) for _ in layer] for layer in self.layers]
+
+    def _loss(self, places: NDArray[np.int64]) -> Tensor:
+        batch = self.subject.train.batch(places)
+        state = self.subject.stack.state_at(self.reader.depths[0], batch.inputs)
+        features = pooled(state, batch.mask)[int(self.reader.chosen[1])]
+        return self.subject.loss(functional.linear(features, self.weight, self.bias), batch.labels)
 
 
 def _by_example(examples: Iterator[list[list[Tensor]]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
