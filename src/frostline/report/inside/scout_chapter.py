@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "not yet measured"
 _TITLES = {rule.name: rule.title for rule in RULES}
+_SHORT = {
+    "variability": "variability",
+    "logme": "LogME",
+    "h_score": "H-score",
+    "probe": "probe",
+    "gradient_norm": "gradient",
+    "signal_to_noise": "signal",
+    "fisher": "Fisher",
+}
 _NOTE = (
     "Named: the depth that the score's rule gives. Fitted: the same, moved by what was measured on other tasks. Error: "
     "mean absolute error of the fitted depth on measured pairs of model and task, as a share of the layers, with the "
@@ -121,6 +130,11 @@ def _how_right(accuracy: Accuracy | None, baselines: Sequence[Accuracy]) -> str:
 
 
 def _picks(scout: ScoutReport) -> Table:
+    """What each score names; before anything is measured there is nothing to fit, and no error to show."""
+    if not scout.baselines:
+        plain = tuple((_TITLES[one.name], str(one.named), _cost(one.cost)) for one in scout.scores)
+        title = f"Layers to freeze; how right each score is: {NOT_MEASURED}"
+        return Table(title=title, headers=("score", "named", "cost"), rows=plain, left=("score",))
     heads = ("score", "named", "fitted", "cost", "error", "rank correlation")
     scores = tuple(_pick(one) for one in scout.scores)
     baselines = tuple((BASELINES[one.name], *[numbers.DASH] * 3, *_right(one)) for one in scout.baselines)
@@ -128,7 +142,7 @@ def _picks(scout: ScoutReport) -> Table:
 
 
 def _pick(one: ScoutScore) -> tuple[str, ...]:
-    fitted = NOT_MEASURED if one.n_frozen is None else str(one.n_frozen)
+    fitted = numbers.DASH if one.n_frozen is None else str(one.n_frozen)
     return (_TITLES[one.name], str(one.named), fitted, _cost(one.cost), *_right(one.accuracy))
 
 
@@ -138,19 +152,20 @@ def _cost(full_runs: float) -> str:
 
 def _right(one: Accuracy | None) -> tuple[str, str]:
     if one is None:
-        return NOT_MEASURED, NOT_MEASURED
+        return numbers.DASH, numbers.DASH
     return numbers.rough_share(one.mean_error), numbers.score(one.rank_correlation)
 
 
 def _values(scout: ScoutReport) -> Table:
     depths = range(scout.n_layers + 1)
     values = {one.name: _by_depth(one, scout.n_layers) for one in scout.scores}
-    rows = tuple(
-        ("embeddings" if depth == 0 else str(depth), *(numbers.change(values[rule.name].get(depth)) for rule in RULES))
-        for depth in depths
-    )
-    heads = ("layer", *(rule.title for rule in RULES))
-    return Table(title="Scores by layer", headers=heads, rows=rows, left=("layer",))
+    rows = tuple((str(depth), *(_written(values[rule.name].get(depth)) for rule in RULES)) for depth in depths)
+    heads = ("layer", *(_SHORT[rule.name] for rule in RULES))
+    return Table(title="Scores by layer; 0: the embeddings", headers=heads, rows=rows)
+
+
+def _written(value: float | None) -> str:
+    return numbers.DASH if value is None else f"{value:.3g}"
 
 
 def _by_depth(one: ScoutScore, n_layers: int) -> dict[int, float]:
