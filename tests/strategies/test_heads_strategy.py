@@ -16,6 +16,7 @@ from frostline.model.inside.heads import attention_heads
 from frostline.model.stack import Stack
 from frostline.records.depth import Rank
 from frostline.records.parameters import AttentionHead
+from frostline.records.specs import Layout
 from frostline.strategies import Heads, RankedHeads
 from frostline.testing.models import Family, make_model, make_spec, make_stack, make_task
 from frostline.training.forward import Forward
@@ -29,7 +30,7 @@ FAMILIES: tuple[Family, ...] = ("bert", "gpt2", "gpt_neox", "llama", "mpnet")
 
 def losses(stack: Stack, trained: tuple[str, ...], depth: int, family: Family) -> NDArray[np.float64]:
     """The loss of each of 50 steps of SGD, packed where the family can be; dropout on."""
-    layout = "packed" if family in PACKED else "padded"
+    layout: Layout = "packed" if family in PACKED else "padded"
     if layout == "packed":
         stack.allow_packing()
     spec = STEPS.replace(epochs=10, learning_rate=3e-3, layout=layout)
@@ -107,8 +108,8 @@ def moved(before: Stack, after: Stack) -> set[str]:
 
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_a_run_moves_its_heads_and_the_task_head_alone(is_cached: bool, folder: Path) -> None:
-    changes = {"is_cached": is_cached, "layout": "packed", "weight_decay": 0.1}
-    spec = make_spec(folder / "model", folder / "task.csv", strategy="heads:2.1+3.0", **changes)
+    spec = make_spec(folder / "model", folder / "task.csv", strategy="heads:2.1+3.0", layout="packed")
+    spec = spec.replace(is_cached=is_cached, weight_decay=0.1)
     runner = Runner(max_cache_bytes=0)
     before, _ = runner.begin(spec.replace(strategy="full", is_cached=False))
     _, stack = runner.train(spec)

@@ -52,9 +52,8 @@ def test_the_command_measures_prunes_and_writes_files(finished: Finished) -> Non
     assert min(value for of_layer in record.importance for value in of_layer) > 0
     assert [curve.order for curve in record.pruning] == ["importance", "random", "top"]
     assert [len(curve.points[0].scores) for curve in record.pruning] == [1, 5, 1]
-    for curve in record.pruning:
-        assert [point.n_pruned for point in curve.points] == [1, 1, 2, 2, 3, 4, 4, 5, 5, 6]
-        assert len({curve.points[-1].score for curve in record.pruning}) == 1, "with all pruned, the order is nothing"
+    numbers = [[point.n_pruned for point in curve.points] for curve in record.pruning]
+    assert numbers == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
     written = {path.name for path in finished.out.iterdir()}
     assert {"heads.json", "heads.md", "heads.svg", "heads.yaml", "report.html"} <= written
     assert len(Store(finished.out).results()) == N_RUNS
@@ -150,7 +149,7 @@ def test_heads_are_ranked_before_the_runs(resolver: tuple[Resolver, ResolvedRequ
     assert stored is not None
     values = stored.measurement("movement")
     assert values is not None
-    assert ranked["change"] == tuple(head for head, _ in ranked_heads(values["movement"]))
+    assert ranked["change"] == tuple(head for head, _ in ranked_heads(values["movement"].tolist()))
     assert len(set(ranked.values())) > 2, "the rankings differ"
 
 
@@ -228,9 +227,9 @@ class TestWords:
     def test_tables(self, finished: Finished) -> None:
         chapter = HeadsChapter(heads=HeadsRecord.from_json(finished.json))
         pruning, ranked = chapter.tables
-        assert len(pruning.rows) == 30
+        assert len(pruning.rows) == 16
         assert [row[0] for row in ranked.rows] == [str(place) for place in range(1, 7)]
         cells = chapter.wide_tables[-1]
         assert [row[0] for row in cells.rows] == ["3", "2", "1"], "the top layer first"
         rows = HeadsChapter.rows([chapter])
-        assert len(rows) == N_HEADS + 30
+        assert len(rows) == N_HEADS + 16

@@ -28,7 +28,8 @@ from frostline.studies.planning.estimate import timed
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
 from frostline.training import forward as forward_module
 from frostline.training import loop as loop_module
-from frostline.training.run import TRAIN_SAMPLE, Runner
+from frostline.training.inside.without_steps import TRAIN_SAMPLE
+from frostline.training.run import Runner
 from losses import losses_of
 from tiny import BASIC, TEETH
 

@@ -21,9 +21,13 @@ def label(spec: RunSpec) -> str:
     if spec.role == "tuning":
         epochs = "1 epoch" if spec.epochs == 1 else f"{spec.epochs} epochs"
         return f"{_strategy(spec)} race {spec.learning_rate:g}, seed {spec.seed}, {epochs}"
-    # Runs of one model may differ only in what is measured on it.
-    measured = f", {numbers.one_line(' '.join(spec.measures), 40)}" if spec.measures else ""
-    return f"{_strategy(spec)} seed {spec.seed}{measured}"
+    return f"{_strategy(spec)} seed {spec.seed}{_measures(spec)}"
+
+
+def _measures(spec: RunSpec) -> str:
+    """What is measured, by which runs of one model may differ: `, importance`."""
+    text = " ".join(spec.measures)
+    return f", {text if len(text) <= 24 else f'{text[:23]}…'}" if text else ""
 
 
 def _strategy(spec: RunSpec) -> str:

@@ -58,5 +58,5 @@ def _squared_lengths(layer: LayerHeads, number: int, stack: Stack, before: Stack
 
 
 def _slice(stack: Stack, module: str, name: str, dim: int, places: tuple[int, ...]) -> Tensor:
-    weight = stack.model.get_submodule(module).get_parameter(name).detach()
+    weight: Tensor = stack.model.get_submodule(module).get_parameter(name).detach()
     return weight.index_select(dim, weight.new_tensor(places).long())

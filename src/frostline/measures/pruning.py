@@ -18,26 +18,18 @@ from frostline.measures.measure import Arrays, Measure, RowSource, Subject, Unre
 from frostline.model.inside.gates import pruned
 from frostline.model.inside.heads import attention_heads
 from frostline.model.stack import Stack
-from frostline.records.parameters import AttentionHead, read_heads, written_heads
-
-STEPS = 10
-"""A tenth of the attention heads is pruned at a time."""
-
-
-def n_pruned(n_heads: int) -> list[int]:
-    """How many attention heads are pruned after each step; a small model has steps that prune nothing new."""
-    return [round(n_heads * step / STEPS) for step in range(1, STEPS + 1)]
+from frostline.records.parameters import AttentionHead, pruning_steps, read_heads, written_heads
 
 
 @final
 @dataclass(frozen=True)
 class Pruning(Measure):
-    """The model's outputs on dev after each tenth of its attention heads was pruned, in this order."""
+    """The model's outputs on dev after each tenth of its attention heads was pruned, as far as this order goes."""
 
     order: tuple[AttentionHead, ...]
-    """all attention heads of the model, the first to be pruned first"""
+    """attention heads of the model, the first to be pruned first"""
 
-    forms = "pruning:1.3+2.0+…, all attention heads in the order in which they are pruned"
+    forms = "pruning:1.3+2.0+…, attention heads in the order in which they are pruned"
     example = "pruning:1.0+1.1"
 
     @classmethod
@@ -54,17 +46,19 @@ class Pruning(Measure):
         return f"pruning:{written_heads(self.order)}"
 
     def check(self, stack: Stack) -> None:
-        """Raises unless the order names all attention heads of the model."""
+        """Raises if the order names an attention head that the model does not have."""
         known = {head for layer in attention_heads(stack) for head in layer.heads}
-        if {*self.order} != known:
-            raise UsageError(f"the order names {len(self.order)} attention heads; the model has {len(known)} of them")
+        if unknown := sorted({*self.order} - known):
+            raise UsageError(f"the order names the attention head {unknown[0]}, which the model does not have")
 
     def of(self, subject: Subject) -> Arrays:
         """`outputs` (steps, dev rows, outputs) on the scale of the labels, and `n_pruned` (steps,)."""
         self.check(subject.stack)
-        layers, numbers = attention_heads(subject.stack), n_pruned(len(self.order))
+        layers = attention_heads(subject.stack)
+        steps = pruning_steps(sum(layer.n_heads for layer in layers))
+        numbers = [number for number in steps if number <= len(self.order)]
         found: dict[int, NDArray[np.float32]] = {}
-        for number in sorted(set(numbers)):
+        for number in numbers:
             with pruned(subject.stack, layers, frozenset(self.order[:number])):
                 found[number] = subject.on_label_scale(outputs_of(subject, subject.dev))
         return {"outputs": np.stack([found[number] for number in numbers]), "n_pruned": np.array(numbers)}

@@ -34,6 +34,17 @@ def read_heads(text: str) -> tuple[AttentionHead, ...] | None:
     return heads if len({*heads}) == len(found) else None
 
 
+def pruning_steps(n_heads: int) -> list[int]:
+    """How many attention heads are pruned after each step: a tenth of them at a time, and at least one.
+
+    >>> pruning_steps(72)
+    [7, 14, 22, 29, 36, 43, 50, 58, 65, 72]
+    >>> pruning_steps(4)
+    [1, 2, 3, 4]
+    """
+    return sorted({round(n_heads * tenth / 10) for tenth in range(1, 11)} - {0})
+
+
 @dataclass(frozen=True, kw_only=True)
 class DepthCount(Record):
     """What is trained at one depth."""

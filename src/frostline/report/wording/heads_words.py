@@ -67,9 +67,10 @@ def how_run(record: HeadsRecord) -> list[tuple[str, str]]:
     what = "the pretrained model with a linear head fitted to its last layer"
     if record.tuned is not None:
         what = f"the fine-tuned model {numbers.model_name(record.tuned)}"
+    scored = f"scored on {numbers.counted(record.n_dev, 'dev row')}, a tenth of the attention heads at a time"
     return [
         ("model", what),
         ("importance", f"on {numbers.counted(record.n_rows, 'training row')}"),
-        ("pruning", f"scored on {numbers.counted(record.n_dev, 'dev row')}, a tenth of the attention heads at a time"),
+        *([("pruning", scored)] if record.pruning else []),
         ("time", f"{numbers.duration(record.seconds)}, summed over processes"),
     ]

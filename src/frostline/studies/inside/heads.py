@@ -18,7 +18,7 @@ from frostline.analysis.inside.heads import ORDERS, HeadsRecord, Order, Pruned, 
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.keys import derived_seed
-from frostline.records.parameters import AttentionHead, written_heads
+from frostline.records.parameters import AttentionHead, pruning_steps, written_heads
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.results import RunResult
 from frostline.records.serial import Record, request_fields
@@ -114,26 +114,15 @@ class HeadsStudy(Study[HeadsRequest, ResolvedHeads, HeadsRecord]):
 
     def settings(self, resolved: ResolvedHeads) -> dict[str, object]:
         """Rows, and the share to keep."""
-        tuned = {"tuned": resolved.resolved.request.model} if resolved.is_tuned else {}
-        own = {"rows": resolved.rows, "keep": resolved.resolved.request.keep[0], "no-prune": not resolved.prune}
-        return own | tuned
+        request = resolved.resolved.request
+        own: dict[str, object] = {"rows": resolved.rows, "keep": request.keep[0], "no-prune": not resolved.prune}
+        return own | ({"tuned": request.model} if resolved.is_tuned else {})
 
     def next_runs(self, resolved: ResolvedHeads, results: Results) -> Sequence[Wanted]:
-        """The importance run, then one run for each order of pruning."""
+        """Importance and the orders of pruning that do not depend on it; then the order that does."""
         first = _first(resolved)
-        wanted = [first]
-        measured = results.finished.get(first.key)
-        if measured is not None and resolved.prune:
-            wanted += [spec for specs in _pruning_specs(resolved, measured).values() for spec in specs]
-        return [Wanted(spec) for spec in wanted]
-
-    def runs_ahead(self, resolved: ResolvedHeads, results: Results) -> Sequence[RunSpec]:
-        """All runs; before importance is known, those of the orders that do not depend on it."""
-        known = [wanted.spec for wanted in self.next_runs(resolved, results)]
-        if len(known) > 1 or not resolved.prune:
-            return known
-        orders = [_top_down(resolved.heads), *(_drawn(resolved, draw) for draw in range(N_DRAWS))]
-        return [*known, *(_pruning_spec(resolved, order) for order in orders)]
+        specs = _pruning_specs(resolved, results.finished.get(first.key)) if resolved.prune else {}
+        return [Wanted(spec) for spec in (first, *(spec for of_order in specs.values() for spec in of_order))]
 
     def build(self, resolved: ResolvedHeads, results: Results, totals: Totals, store: Store) -> HeadsRecord:  # noqa: ARG002
         """Importance and pruning, as far as the runs are done."""
@@ -218,15 +207,20 @@ def _importance(resolved: ResolvedHeads, whole: RunResult) -> tuple[tuple[float,
     return tuple(tuple(map(float, values[:n_heads])) for values, n_heads in pairs)
 
 
-def _pruning_specs(resolved: ResolvedHeads, whole: RunResult) -> dict[Order, list[RunSpec]]:
-    """The runs of each order."""
-    ranked = [head for head, _ in ranked_heads(_importance(resolved, whole))]
+def _pruning_specs(resolved: ResolvedHeads, whole: RunResult | None) -> dict[Order, list[RunSpec]]:
+    """The runs of each order; of importance only once it is known.
+
+    With all attention heads pruned, the order is nothing: only one of the runs goes so far.
+    """
+    steps = [0, *pruning_steps(sum(resolved.heads))]
     orders: dict[Order, list[Sequence[AttentionHead]]] = {
-        "importance": [ranked[::-1]],
-        "random": [_drawn(resolved, draw) for draw in range(N_DRAWS)],
-        "top": [_top_down(resolved.heads)],
+        "random": [_drawn(resolved, draw)[: steps[-2]] for draw in range(N_DRAWS)],
+        "top": [_top_down(resolved.heads)[: steps[-2]]],
     }
-    return {order: [_pruning_spec(resolved, heads) for heads in orders[order]] for order in ORDERS}
+    if whole is not None:
+        orders["importance"] = [[head for head, _ in ranked_heads(_importance(resolved, whole))][::-1]]
+    known = [order for order in ORDERS if order in orders]
+    return {order: [_pruning_spec(resolved, heads) for heads in orders[order] if heads] for order in known}
 
 
 def _pruning_spec(resolved: ResolvedHeads, order: Sequence[AttentionHead]) -> RunSpec:
