@@ -130,6 +130,8 @@ def add_embedding_reader(stack: Stack) -> None:
 
 def train_setfit(stack: Stack, contrast: Contrast) -> Contrasted:
     """Trains with the library and leaves the trained weights in the stack; its reader is not set yet."""
+    with _silenced():
+        import setfit  # noqa: F401 - sets the level of its own log when it is imported, so it is imported first
     with _silenced(), _without_bars(), _seeds_kept(), _on_device(stack.device), tempfile.TemporaryDirectory() as folder:
         from setfit import SetFitModel, Trainer, TrainingArguments
         from sklearn.linear_model import LogisticRegression
