@@ -226,8 +226,10 @@ class TestWords:
 
     def test_tables(self, finished: Finished) -> None:
         chapter = HeadsChapter(heads=HeadsRecord.from_json(finished.json))
-        pruning, ranked = chapter.tables
-        assert len(pruning.rows) == 16
+        brief, ranked = chapter.tables
+        assert [row[0] for row in brief.rows] == ["1 (17%)", "2 (33%)", "3 (50%)", "4 (67%)", "5 (83%)", "6 (100%)"]
+        assert brief.rows[-1][2:] == ("–", "–"), "only one order goes so far"
+        assert len(chapter.wide_tables[0].rows) == 16
         assert [row[0] for row in ranked.rows] == [str(place) for place in range(1, 7)]
         cells = chapter.wide_tables[-1]
         assert [row[0] for row in cells.rows] == ["3", "2", "1"], "the top layer first"

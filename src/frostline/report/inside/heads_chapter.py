@@ -46,13 +46,14 @@ class HeadsChapter(Chapter):
 
     @property
     def tables(self) -> Sequence[Table]:
-        """Pruning, then the most and the least important attention heads."""
-        return [*([pruning_table(self.heads)] if self.heads.pruning else []), ranking_table(self.heads)]
+        """Pruning in short, then the most and the least important attention heads."""
+        return [*([brief_table(self.heads)] if self.heads.pruning else []), ranking_table(self.heads)]
 
     @property
     def wide_tables(self) -> Sequence[Table]:
-        """The same, and the importance of every attention head."""
-        return [*self.tables, cells_table(importance_cells(self.heads))]
+        """The same with intervals, and the importance of every attention head."""
+        pruning = [pruning_table(self.heads)] if self.heads.pruning else []
+        return [*pruning, ranking_table(self.heads), cells_table(importance_cells(self.heads))]
 
     @property
     def record(self) -> HeadsRecord:
@@ -122,7 +123,8 @@ _IMPORTANCE = (
 def _pruning_caption(record: HeadsRecord) -> str:
     keep = numbers.keep_share(record.keep)
     return (
-        "Score on dev after each tenth of the attention heads was pruned; intervals are paired with the unpruned model. "
+        "Score on dev after each tenth of the attention heads was pruned; intervals are paired with the unpruned "
+        "model. "
         f"Dashed: {keep} of its score. Dotted: chance ({numbers.score(record.chance)})."
     )
 
@@ -147,6 +149,25 @@ def ranking_table(record: HeadsRecord) -> Table:
     return Table(title=f"{which} of {record.n_heads} attention heads", headers=heads, rows=rows, left=("name",))
 
 
+def brief_table(record: HeadsRecord) -> Table:
+    """The score after each step with its verdict, one column for each order."""
+    by_order = [{point.n_pruned: point for point in curve.points} for curve in record.pruning]
+    steps = sorted({number for points in by_order for number in points})
+    rows = tuple((_share(record, step), *(_brief(points.get(step)) for points in by_order)) for step in steps)
+    names = [heads_words.ORDER_WORDS[curve.order] for curve in record.pruning]
+    keep = numbers.keep_share(record.keep)
+    title = f"Score with pruned attention heads, and whether {keep} of {numbers.score(record.score)} is kept"
+    return Table(title=title, headers=("pruned", *names), rows=rows)
+
+
+def _brief(point: PruningPoint | None) -> str:
+    return numbers.DASH if point is None else f"{numbers.score(point.score)} {point.verdict}"
+
+
+def _share(record: HeadsRecord, n_pruned: int) -> str:
+    return f"{n_pruned} ({numbers.rough_share(n_pruned / record.n_heads)})"
+
+
 def pruning_table(record: HeadsRecord) -> Table:
     """The score after each step, in each order."""
     rows = tuple(
@@ -162,7 +183,7 @@ def pruning_table(record: HeadsRecord) -> Table:
 
 def _cells(record: HeadsRecord, point: PruningPoint) -> tuple[str, ...]:
     return (
-        f"{point.n_pruned} ({numbers.rough_share(point.n_pruned / record.n_heads)})",
+        _share(record, point.n_pruned),
         numbers.score(point.score),
         numbers.difference(point.difference),
         numbers.difference_interval(point.difference_ci_dev),
