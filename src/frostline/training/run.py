@@ -151,7 +151,7 @@ class _Run:
 
     @property
     def label_scale(self) -> tuple[float, float] | None:
-        """Mean and spread of the training labels, if the model learned standardised ones; a closed-form fit does not."""
+        """Mean and spread of the training labels, if the model learned standardised ones; no closed-form fit does."""
         return None if self.plan.fit == "closed_form" else self.training.label_scale
 
     def training_in(self, phase: Phase) -> Training:
