@@ -33,7 +33,7 @@ def fitted(tmp_path: Path, family: Family, kind: str = "classification") -> tupl
     """What the measure finds, the model with its fitted head, and the rows that it trained on."""
     model = make_model(tmp_path / "model", family, n_layers=N_LAYERS, initializer_range=0.3)
     fit = "logreg" if kind == "classification" else "ridge"
-    task = make_task(tmp_path / "task.csv", n_rows=48, kind=kind)
+    task = make_task(tmp_path / "task.csv", n_rows=28, kind=kind)
     spec = make_spec(model, task, kind=kind, strategy=f"features:{fit}@{N_LAYERS}.mean", learning_rate=0.0)
     runner = Runner(max_cache_bytes=0)
     result, stack = runner.train(spec.replace(measures=("scout",)))

@@ -94,10 +94,10 @@ def _without_first(rows: RowSource, places: NDArray[np.int64]) -> NDArray[np.flo
 def gradient_scores(subject: Subject) -> Arrays:
     """Scores of each layer from gradients of the loss with respect to its weights."""
     slope, rows = Slope.of(subject), subject.train
-    norms = np.array([float(_norm(layer)) for layer in slope.layers])
+    norms = np.array([_norm(layer) for layer in slope.layers])
     batches = np.random.default_rng(subject.seed).permutation(rows.sample("scout batches", N_BATCHES * BATCH_SIZE))
     relative = [
-        np.array([float(_norm(layer)) for layer in slope.at(part)]) / norms
+        np.array([_norm(layer) for layer in slope.at(part)]) / norms
         for part in np.array_split(batches, N_BATCHES)
         if len(part)
     ]
@@ -106,8 +106,8 @@ def gradient_scores(subject: Subject) -> Arrays:
     return {"gradient_norm": np.mean(relative, axis=0), "signal_to_noise": noise, "fisher": fisher}
 
 
-def _norm(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.detach().norm() for tensor in tensors]).norm()
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return float(torch.stack([tensor.detach().norm() for tensor in tensors]).norm())
 
 
 @dataclass(frozen=True)

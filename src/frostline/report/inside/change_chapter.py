@@ -113,7 +113,7 @@ def _most(one: StrategyChange) -> str:
         return f"{_name(one)} changed nothing in the layers."
     most = max(changed, key=lambda layer: float(getattr(layer, by)))
     value = getattr(most, by)
-    what = f"1 − cosine {numbers.score(value)}" if by == "attention" else f"relative distance {numbers.change(value)}"
+    what = f"1 − cosine {numbers.change(value)}" if by == "attention" else f"relative distance {numbers.change(value)}"
     return f"{_name(one)} changes {by} most in layer {most.layer} of {len(one.layers)} ({what})."
 
 
@@ -147,10 +147,10 @@ def _layer_table(one: StrategyChange) -> Table:
 def _row(layer: LayerChange) -> tuple[str, ...]:
     return (
         str(layer.layer),
-        numbers.score(layer.attention),
+        numbers.change(layer.attention),
         numbers.score(layer.entropy_before),
         numbers.score(layer.entropy_after),
-        numbers.score(layer.states),
+        numbers.change(layer.states),
         numbers.change(layer.weights),
         numbers.change(layer.weights_attention),
         numbers.change(layer.weights_ffn),
@@ -161,13 +161,13 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
 def _beginnings(change: Change) -> Table:
     """Where change begins, beside the measured operating depth."""
     point = change.operating_point
-    measured = numbers.DASH if point is None else "0" if point.n_frozen is None else str(point.n_frozen)
+    measured = () if point is None else (_number(point.n_frozen or 0),)
     rows = tuple(
-        (_name(one), begin.by, _number(begin.layer), _number(begin.n_frozen), measured)
+        (_name(one), begin.by, _number(begin.layer), _number(begin.n_frozen), *measured)
         for one in change.strategies
         for begin in one.begins
     )
-    heads = ("strategy", "by", "begins at layer", "layers below", "measured operating depth")
+    heads = ("strategy", "by", "begins at layer", "layers below", *(["operating depth"] if measured else []))
     return Table(title="Where change begins", headers=heads, rows=rows, left=("strategy", "by"))
 
 
@@ -211,7 +211,7 @@ def _heat_views(change: Change) -> Iterator[Shown]:
         if one.attention_cosine is not None:
             changed = [[1 - cosine for cosine in layer] for layer in one.attention_cosine]
             title = f"1 − cosine of attention maps, {name}"
-            yield _heat(f"maps-{name}", f"maps, {name}", Cells(title, changed, numbers.score))
+            yield _heat(f"maps-{name}", f"maps, {name}", Cells(title, changed, numbers.change))
         if one.entropy_after is not None:
             title = f"Entropy of attention after {name}, in nats"
             yield _heat(f"entropy-{name}", f"entropy, {name}", Cells(title, one.entropy_after, numbers.score))

@@ -176,9 +176,7 @@ def _by_depth(one: ScoutScore, n_layers: int) -> dict[int, float]:
 
 def _chart(scout: ScoutReport) -> Drawing | None:
     panels = {
-        _TITLES[one.name]: {
-            _TITLES[one.name]: [LayerPoint(at, value) for at, value in _by_depth(one, scout.n_layers).items()]
-        }
+        _TITLES[one.name]: {"score": [LayerPoint(at, value) for at, value in _by_depth(one, scout.n_layers).items()]}
         for one in scout.scores
     }
     return layers_chart(panels, by="score", across="layer (0: embeddings)")
