@@ -14,8 +14,9 @@ PROTOCOL_WORDS = {
 def how_run(curve: Curve) -> list[tuple[str, str]]:
     """How the curve was run, as names and values."""
     seeds = ", ".join(str(seed) for seed in curve.full.seeds)
+    how = PROTOCOL_WORDS[curve.protocol]
     return [
-        ("protocol", f"{curve.protocol} ({PROTOCOL_WORDS[curve.protocol]})"),
+        ("protocol", f"{curve.protocol} ({how if curve.axis is None else how.replace('depth', 'value')})"),
         ("learning rate", f"{numbers.learning_rate(curve.learning_rate)} ({_rate_source(curve)})"),
         ("seeds", seeds or numbers.DASH),
         *runs_and_cost(curve.runs, curve.cost),
