@@ -14,13 +14,16 @@ from commands import Finished, Toy, check_one_line, frostline, run_files, runs_i
 from frostline import tasks
 from frostline.cli import main
 from frostline.kinds import CLASSIFICATION
+from frostline.records.requests import StudyRequest
 from frostline.records.results import RunResult
+from frostline.studies.inside.few import FewRequest, FewStudy
+from frostline.studies.requests.resolve import Resolver
 from frostline.testing.models import make_task
 from frostline.training.prefix import Prefixes
 from frostline.training.prepare import Preparer
 
 PER_CLASS = (2, 5)
-NAMES = ("full", "freeze:2", "features")
+NAMES = ("full", "features")
 SETTINGS = ("--seeds", "3", "--lr", "1e-2", "--steps", "6", "--epochs", "2", "--batch-size", "4", "--json")
 
 
@@ -92,18 +95,12 @@ def test_the_page_and_the_report_show_scores_against_rows_per_class(done: Finish
     assert "| 2 per class | 5 per class |" in shown
 
 
-def test_nothing_is_done_twice(done: Finished, toy: Toy) -> None:
+def test_the_config_file_asks_for_the_same_runs_and_nothing_is_done_twice(done: Finished, toy: Toy) -> None:
     before = run_files(done.out)
-    again = frostline(*command(toy), out=done.out)
-    assert again.code == 0
-    assert run_files(done.out) == before
-    assert [one["comparison"]["runs"]["done"] for one in again.json["sizes"]] == [0, 0]
-
-
-def test_the_config_file_asks_for_the_same_runs(done: Finished, toy: Toy) -> None:
-    settings = ("--config", str(done.out / "few.yaml"), "--rerun", "never", "--json")
+    settings = ("--config", str(done.out / "few.yaml"), "--json")
     again = frostline("compare", str(toy.model), str(toy.train), *settings, out=done.out)
     assert again.code == 0, again.stderr
+    assert run_files(done.out) == before
     assert [one["comparison"]["runs"]["done"] for one in again.json["sizes"]] == [0, 0]
 
 
@@ -132,16 +129,28 @@ def test_balanced_subsets_are_balanced_where_the_classes_are_not() -> None:
     ("flags", "words"),
     [
         (("--per-class", "0,16"), ("per_class are 0, 16",)),
-        (("--per-class", "2,5000"), ("per_class is 5000: class", "training rows; use at most")),
         (("--per-class", "2", "--max-train", "8"), ("max_train and per_class are both given",)),
         (("--per-class", "2", "--steps", "0"), ("steps is 0",)),
         (("--steps", "5"), ("--steps is for --per-class",)),
-        (("--per-class", "2", "--kind", "regression"), ("per_class is for tasks with classes",)),
     ],
 )
 def test_mistakes_are_told_in_one_line(
     flags: tuple[str, ...], words: tuple[str, ...], toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rows = make_task(tmp_path / "values.csv", kind="regression") if "regression" in flags else toy.train
-    task = (str(toy.model), str(rows), "--out", str(tmp_path / "out"), "--strategies", "full")
+    task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"), "--strategies", "full")
     check_one_line(main(["compare", *task, *flags]), 2, words, capfd)
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_class", "words"),
+    [
+        ("classification", 5000, "per_class is 5000: class 'bad' has 2[0-9] training rows; use at most 2[0-9]"),
+        ("regression", 2, "per_class is for tasks with classes; task has none: use curve --train-sizes"),
+    ],
+)
+def test_rows_that_there_are_not(kind: str, per_class: int, words: str, toy: Toy, tmp_path: Path) -> None:
+    task = tasks.parse(str(make_task(tmp_path / "task.csv", kind=kind)), kind=kind)
+    request = StudyRequest(model=str(toy.model), task=task)
+    asked = FewRequest(request=request, strategies=("full",), per_class=(per_class,))
+    with pytest.raises(public.UsageError, match=words):
+        FewStudy().resolve(asked, Resolver(tmp_path / "out", max_cache_bytes=0))

@@ -31,7 +31,7 @@ NAMES = (
     "full", "freeze:0", "freeze:2", "freeze:+1", "layers:1+3", "reinit:1", "transfer:1", "lora:2", "lora:2@1",
     "adapter:2", "adapter:2@1", "bitfit", "norms", "features", "features@2.mean", "features:bilstm", "gradual",
     "attention@1", "ffn@1", "heads:2.0+4.0",
-    "subspace:0", "subspace:20", "setfit:1",
+    "subspace:20", "setfit:1",
 )  # fmt: skip
 REFUSED = {
     ("xlnet", "lora:2"): "no separate modules for the query and value projections",
