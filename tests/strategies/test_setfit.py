@@ -38,7 +38,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
     return make_spec(model, task, strategy="setfit:1", layout="packed", learning_rate=0.0)
 
 
-def _by_hand(spec: RunSpec, seed: int) -> Any:
+def _by_hand(spec: RunSpec, seed: int, folder: Path) -> Any:
     """The probabilities that the library's own model gives to dev, trained as its documentation shows."""
     with ours._silenced():
         from datasets import Dataset
@@ -49,7 +49,8 @@ def _by_hand(spec: RunSpec, seed: int) -> Any:
         model.model_body.max_seq_length = spec.max_length
         rows = Dataset.from_dict({"text": data.train.texts, "label": data.train.labels.tolist()})
         settings = TrainingArguments(
-            num_iterations=1, seed=seed, report_to="none", save_strategy="no", show_progress_bar=False,
+            output_dir=str(folder), num_iterations=1, seed=seed, report_to="none", save_strategy="no",
+            show_progress_bar=False,
         )  # fmt: skip
         trainer = Trainer(model=model, args=settings, train_dataset=rows)
         ours._remove_printers(trainer)
@@ -57,13 +58,13 @@ def _by_hand(spec: RunSpec, seed: int) -> Any:
         return model.predict_proba(data.dev.texts, as_numpy=True, show_progress_bar=False)
 
 
-def test_the_answers_are_the_librarys(spec: RunSpec, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_answers_are_the_librarys(spec: RunSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     outputs = Runner(max_cache_bytes=0).run(spec).predictions.outputs.array().astype(np.float64)
     assert capfd.readouterr() == ("", ""), "not even when the library is imported"
     shares = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
-    theirs = _by_hand(spec, seed_for(spec, "contrast"))
+    theirs = _by_hand(spec, seed_for(spec, "contrast"), tmp_path)
     assert np.abs(shares - theirs).max() < 1e-4
-    other = _by_hand(spec, seed_for(spec.replace(seed=1), "contrast"))
+    other = _by_hand(spec, seed_for(spec.replace(seed=1), "contrast"), tmp_path)
     assert np.abs(shares - other).max() > 1e-6, "twin: another seed draws other pairs and orders"
 
 
