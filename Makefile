@@ -9,7 +9,7 @@ demo: $(INSTALLED)
 	.venv/bin/frostline demo
 
 test: $(INSTALLED)
-	.venv/bin/pytest -n 2 --dist loadfile --durations=10
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 check: $(INSTALLED)
 	.venv/bin/ruff check

@@ -73,6 +73,13 @@ def start(*arguments: str, cwd: Path, own_group: bool = False, **variables: str)
     return forked_commands.start(*arguments, cwd=cwd, own_group=own_group, environment={**ENVIRONMENT, **variables})
 
 
+def run_script(script: str, cwd: Path) -> Finished:
+    """A script when it has ended: in a process of its own that has imported torch already."""
+    process = forked_commands.start(script=script, cwd=cwd, own_group=False, environment=ENVIRONMENT)
+    stdout, stderr = process.communicate()
+    return Finished(process.returncode, stdout, stderr, cwd)
+
+
 def frostline(*arguments: str, out: Path) -> Finished:
     """A command when it has ended: in this process, which has torch already; its workers are processes as always."""
     from frostline.cli import main

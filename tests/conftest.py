@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import vl_convert
 
 # One thread everywhere: two threads in each of two processes are slower than one. Before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -28,6 +32,23 @@ import forked_commands  # noqa: E402
 from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
+
+SLOWEST = (
+    "test_search.py", "strategies/test_strategy_conformance.py", "test_docs.py", "torture/test_disturbed.py",
+    "execution/test_local.py", "execution/test_contract.py", "test_readme.py", "model/test_families.py",
+    "test_as_plain.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py", "test_against_trainer.py",
+    "training/test_loop.py", "storage/test_cache_disturbed.py", "report/test_page_in_browser.py", "test_real.py",
+    "report/test_comparison_page.py", "training/test_prefix_once.py", "training/test_fitting.py", "test_stored.py",
+    "training/test_subsets.py", "execution/test_sharing.py", "test_swapped_models.py", "test_package.py",
+    "serving/test_server_process.py", "serving/test_server_page.py",
+)  # fmt: skip
+"""The slowest files come first (`--no-loadscope-reorder`): at the end, one process would do the last of them alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the slowest files first; all others keep their order."""
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
 def pytest_collection_finish() -> None:
@@ -46,12 +67,37 @@ def _fork_servers() -> Iterator[None]:
     forked_commands.close()
 
 
-@pytest.fixture(scope="module")
-def own_fork_servers() -> Iterator[None]:
+draw = vl_convert.vegalite_to_svg
+
+
+@functools.lru_cache(maxsize=1000)
+def _drawn(spec: str, settings: str) -> str:
+    return str(draw(json.loads(spec), **json.loads(settings)))
+
+
+def _draw_once(spec: Any, **settings: Any) -> str:
+    return _drawn(json.dumps(spec), json.dumps(settings))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _done_once() -> None:
+    """Builds the commands once, and draws the same chart once: many tests make the same report."""
+    from frostline.cli.app import app
+
+    forked_commands.build_once(app)
+    vars(vl_convert)["vegalite_to_svg"] = _draw_once
+
+
+@pytest.fixture
+def draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of drawing: the same chart is drawn each time."""
+    monkeypatch.setattr(vl_convert, "vegalite_to_svg", draw)
+
+
+@pytest.fixture
+def own_fork_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of processes: fork servers are started as in real use."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "ForkServer", ForkServer)
-        yield
+    monkeypatch.setattr(local, "ForkServer", ForkServer)
 
 
 @pytest.fixture

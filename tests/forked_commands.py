@@ -1,7 +1,8 @@
 """Commands in processes of their own that need not import torch: they are forked from one that has.
 
 Real processes with real signals; only the seconds of importing are saved. So are those of the process that forks a
-command's workers. `python -m frostline` itself is run by the tests of the package, the README and the mistakes.
+command's workers. `python -m frostline` itself is run by the tests of the package, signals and the mistakes; a plain
+script in a Python of its own by the tests of the interface.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
+
+import typer
 
 from frostline.execution import fork_server, local, worker
 from frostline.execution.fork_server import ForkedProcess, ForkServer
@@ -125,13 +129,23 @@ def _become(folder: int, request: int, stdout: int, stderr: int, status: int) ->
     os.environ.update(asked["environment"])
     tempfile.tempdir = None
     if "max_cache_bytes" in asked:
+        _customize()
         _serve(stdout, stderr, asked["max_cache_bytes"])
     else:
-        _command(stdout, stderr, asked["arguments"])
+        _command(stdout, stderr, asked["arguments"], asked["script"])
 
 
-def _command(stdout: int, stderr: int, arguments: list[str]) -> None:
-    """Becomes a command."""
+def _customize() -> None:
+    """Does what a Python that starts does with PYTHONPATH: modules are found there, `sitecustomize` first of all."""
+    folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    for folder in folders[:1]:
+        if (custom := Path(folder, "sitecustomize.py")).is_file():
+            exec(compile(custom.read_text(), custom, "exec"), {"__name__": "sitecustomize"})
+
+
+def _command(stdout: int, stderr: int, arguments: list[str], script: str | None) -> None:
+    """Becomes a command, or runs a script."""
     from frostline.cli.main import entry
 
     for file, standard in ((stdout, 1), (stderr, 2)):
@@ -141,9 +155,15 @@ def _command(stdout: int, stderr: int, arguments: list[str]) -> None:
     vars(local)["ForkServer"] = _ForkedForkServer
     code = 1
     try:
-        entry()
+        if script is None:
+            entry()
+        else:
+            exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+            code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
+    except Exception:  # noqa: BLE001 - as Python's own outermost frame does
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -206,15 +226,22 @@ class CommandServer(ForkServer):  # type: ignore[misc]
 
 
 _fork_server: list[CommandServer] = []
+_ENVIRONMENT = dict(os.environ)
+"""of the process that forks commands: not what the test that happens to need it first has changed"""
 
 
 def start(
-    *arguments: str, cwd: Path, own_group: bool, environment: Mapping[str, str], server: CommandServer | None = None
+    *arguments: str,
+    cwd: Path,
+    own_group: bool,
+    environment: Mapping[str, str],
+    server: CommandServer | None = None,
+    script: str | None = None,
 ) -> Command:
-    """A command, under way; `server` forks it, or one that all share."""
+    """A command, or a script of Python, under way; `server` forks it, or one that all share."""
     stdout, their_stdout = os.pipe()
     stderr, their_stderr = os.pipe()
-    asked = {"arguments": arguments, "own_group": own_group, "environment": dict(environment)}
+    asked = {"arguments": arguments, "script": script, "own_group": own_group, "environment": dict(environment)}
     try:
         with contextlib.chdir(cwd):
             process, pid = _forked(asked, their_stdout, their_stderr, server)
@@ -230,7 +257,7 @@ def _forked(
     """A process that was forked to do what is asked, and its id."""
     if server is None:
         if not _fork_server:
-            _fork_server.append(CommandServer(0, os.environ))
+            _fork_server.append(CommandServer(0, _ENVIRONMENT))
         server = _fork_server[0]
     their_request, request = os.pipe()
     try:
@@ -244,6 +271,17 @@ def _forked(
     return process, pid
 
 
+def build_once(app: typer.Typer) -> None:
+    """Has typer build the commands of the app once per process; it would do so for each call of `main`."""
+    from typer import main as typer_main
+
+    import frostline.cli.main  # noqa: F401 - registers all commands
+
+    build = typer_main.get_command
+    built = build(app)
+    vars(typer_main)["get_command"] = lambda given: built if given is app else build(given)
+
+
 def close() -> None:
     """Ends the process that forks commands."""
     for server in _fork_server:
@@ -253,9 +291,14 @@ def close() -> None:
 
 def main() -> None:
     """Imports what commands need, then forks them."""
-    import frostline.cli.main
-    import frostline.training.run  # noqa: F401
+    import altair  # noqa: F401 - a second for each command that draws
+    from transformers import conversion_mapping
 
+    import frostline.training.run  # noqa: F401
+    from frostline.cli.app import app
+
+    build_once(app)
+    conversion_mapping.get_checkpoint_conversion_mapping("bert")  # the library computes it once per process
     gc.freeze()
     fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _become)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from commands import run_script
 
 PAGES = sorted((Path(__file__).parent.parent / "docs").glob("your-own-*.md"))
 _BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
@@ -37,8 +37,8 @@ def test_every_block_runs_and_prints_what_the_page_says(page: Path, tmp_path: Pa
     blocks = _blocks(page.read_text(encoding="utf-8"))
     assert blocks
     code = "\n".join(f"{block}\nprint({_END!r})" for block, _ in blocks)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_script(code, tmp_path)
+    assert done.code == 0, done.stderr
     for printed, (block, said) in zip(done.stdout.split(f"{_END}\n"), blocks, strict=False):
         assert _is_said(_LOG_LINE.sub("", printed), said), f"{block}\nprints\n{printed}"
 
@@ -56,6 +56,6 @@ def test_the_test_has_teeth() -> None:
 @pytest.mark.parametrize("name", ["own_data.py", "keep_your_trainer.py"])
 def test_the_examples_run(name: str, tmp_path: Path) -> None:
     example = Path(__file__).parent.parent / "examples" / name
-    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_script(example.read_text(encoding="utf-8"), tmp_path)
+    assert done.code == 0, done.stderr
     assert "frozen weights did not change" in done.stdout or "layers keep 90%" in done.stdout

@@ -188,7 +188,6 @@ def test_packages_that_change_under_a_process_are_named(tmp_path: Path, monkeypa
     assert changed_packages() == []
 
 
-@pytest.mark.usefixtures("own_fork_servers")
 def test_packages_that_change_in_the_middle_of_a_sweep_are_named(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import run_script
 from frostline import errors
 from test_structure import ORDER
 
@@ -30,9 +31,8 @@ def test_the_ten_lines_of_python_print_what_the_readme_says(tmp_path: Path) -> N
     printed = README.partition("\nprints\n")[2]
     said = re.search(r"^```text\n(.*?)^```$", printed, re.MULTILINE | re.DOTALL)
     assert said is not None
-    done = subprocess.run(
-        [sys.executable, "-c", _block("python")], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = run_script(_block("python"), tmp_path)
+    assert done.code == 0, done.stderr
     lines, said_lines = done.stdout.splitlines(), said.group(1).splitlines()
     assert len(lines) == len(said_lines)
     for line, said_line in zip(lines, said_lines, strict=True):

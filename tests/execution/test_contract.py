@@ -13,6 +13,7 @@ import torch
 
 from frostline.execution.events import Broadcast, Listener
 from frostline.execution.executor import Executor, Job, Outcome
+from frostline.execution.fork_server import ForkServer
 from frostline.execution.local import LocalProcesses
 from frostline.records.results import Crash
 from frostline.records.specs import RunSpec
@@ -20,13 +21,12 @@ from frostline.testing import executors as conformance
 from frostline.testing.executors import Trial, check_executor, make_trial
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
 
-pytestmark = pytest.mark.usefixtures("own_fork_servers")
-
 
 def make_local(n_workers: int) -> LocalProcesses:
     return LocalProcesses(n_workers, threads=1, max_cache_bytes=0)
 
 
+@pytest.mark.usefixtures("own_fork_servers")
 def test_local_processes_keep_the_contract(tmp_path: Path) -> None:
     check_executor(make_local, tmp_path)
 
@@ -38,8 +38,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalProcesses]:
-    with make_local(2) as executor:
-        yield executor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("frostline.execution.local.ForkServer", ForkServer)  # a twin looks for its processes
+        made = make_local(2)
+    with made:
+        yield made
 
 
 @dataclass

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from commands import Recorder, Toy, fork_servers_of, is_alive, numbers, run_all, workers_of
-from frostline.execution.fork_server import Log
+from frostline.execution import local
+from frostline.execution.fork_server import ForkServer, Log
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 
-pytestmark = pytest.mark.usefixtures("own_fork_servers")
+own_fork_servers = pytest.mark.usefixtures("own_fork_servers")
 
 # A library that prints, from before a worker's first line to its last, to Python's stdout and past it.
 NOISE = """
@@ -94,6 +95,7 @@ def executor(noise: Path) -> Iterator[LocalProcesses]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(noise), prepend=os.pathsep)
         patch.setenv("NOISE", str(noise))
+        patch.setattr(local, "ForkServer", ForkServer)
         made = LocalProcesses(2, threads=1, max_cache_bytes=2**30)
     with made:
         yield made
@@ -150,6 +152,7 @@ def test_what_a_listener_raises_reaches_the_caller(executor: LocalProcesses, spe
     assert outcome.key == spec.key, "the answers to the failed job are not those to the next one"
 
 
+@own_fork_servers
 def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
     spec: RunSpec, specs: list[RunSpec], in_this_process: dict[str, RunResult]
 ) -> None:
@@ -239,9 +242,11 @@ def choose():
     global answer
     answer = answers.pop(0) if answers else None
 
-os.register_at_fork(
-    before=choose, after_in_child=lambda: answer is not None and setattr(sys.modules["__main__"], "send", odd)
-)
+def answer_oddly():
+    if answer is not None:
+        sys.modules["frostline.execution.worker"].send = odd
+
+os.register_at_fork(before=choose, after_in_child=answer_oddly)
 """
 
 
@@ -282,6 +287,7 @@ def test_a_log_keeps_the_end_of_what_is_printed() -> None:
     assert most <= 4 * 2**16, "what is kept in memory does not grow with what is printed"
 
 
+@own_fork_servers
 def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next_ones_do_not(
     spec: RunSpec, in_this_process: dict[str, RunResult]
 ) -> None:
@@ -300,6 +306,7 @@ def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next
     assert fork_servers_of(os.getpid()) == others
 
 
+@own_fork_servers
 def test_a_process_that_cannot_import_what_workers_need_says_why(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +319,7 @@ def test_a_process_that_cannot_import_what_workers_need_says_why(
     assert "libcudart.so is missing" in outcome.traceback
 
 
+@own_fork_servers
 def test_leaving_does_not_wait_for_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import time; time.sleep(600)")  # as Ctrl-C in the first seconds of a command
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

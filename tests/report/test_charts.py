@@ -136,6 +136,7 @@ def test_any_name_gives_valid_xml(name: str) -> None:
         assert any(name.replace("\x00\x1b\ud800\uffff x", "x") in piece for piece in words(root))
 
 
+@pytest.mark.usefixtures("draws_again")
 def test_the_same_curve_gives_the_same_picture_and_another_does_not() -> None:
     curve = make_curve()
     first = svg(curve)

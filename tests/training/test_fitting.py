@@ -72,7 +72,7 @@ def test_it_is_scikit_learns_on_plain_states(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_on_real_weights_too() -> None:
     name = str(tasks.demo_model_folder())
-    task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=200, max_dev=100))
+    task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=120, max_dev=50))
     spec = RunSpec(
         model=name, model_fingerprint=describe(name).fingerprint, task=task, strategy="features:logreg",
         data_fingerprint=tasks.load(task).fingerprint, learning_rate=0.0, epochs=1, max_length=128, seed=0,

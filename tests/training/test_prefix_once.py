@@ -13,9 +13,7 @@ import pytest
 
 from commands import Toy, frostline
 
-pytestmark = pytest.mark.usefixtures("own_fork_servers")  # workers import the hook when they start
-
-# Python imports it at the start of each process: the command's own and the workers'.
+# Imported at the start of the process that forks the workers, as Python would.
 HOOK = """
 import os
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -80,7 +78,7 @@ def test_twin_without_states_every_run_takes_the_rows_through(toy: Toy, tmp_path
 
 @pytest.mark.real
 def test_every_row_once_on_real_weights(tmp_path: Path) -> None:
-    curve = ("curve", "all-MiniLM-L6-v2", "rotten-tomatoes", "--max-train", "70", "--max-dev", "30", "--lr", "5e-5")
+    curve = ("curve", "all-MiniLM-L6-v2", "rotten-tomatoes", "--max-train", "32", "--max-dev", "16", "--lr", "5e-5")
     counted = Counted(tmp_path, (*curve, "--seeds", "2", "--epochs", "1", "--max-length", "16"))
     counted.rows("--frozen", "0")
-    assert counted.rows("--frozen", "3-6")[0] == 70 + 30
+    assert counted.rows("--frozen", "3-6")[0] == 32 + 16
