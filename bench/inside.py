@@ -91,8 +91,7 @@ def _commands(pair: Pair, shared: Path, out: Path) -> Iterator[tuple[str, Callab
         yield "change", lambda: frostline.change(model, pair.task, **training)
     if pair.has_axes:
         for axis, values in (("heads", N_HEADS), ("subspace", SUBSPACES)):
-            # A folder of its own: `change` looks for the operating depth in the last curve of its folder.
-            own = training | {"out": out.parent / axis, "axis": axis, "axis_values": list(values), "keep": KEEP}
+            own = training | {"axis": axis, "axis_values": list(values), "keep": KEEP}
             yield f"curve-{axis}", lambda own=own: frostline.curve(model, pair.task, **own)  # type: ignore[misc]
     if pair.has_few:
         few: dict[str, Any] = data | {

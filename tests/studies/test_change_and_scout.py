@@ -17,7 +17,7 @@ from frostline.analysis.inside.change import Change
 from frostline.analysis.inside.scout import RULES, ScoutReport
 from frostline.cli import main
 from frostline.storage.runs import Store
-from frostline.studies.inside.change import ChangeStudy
+from frostline.studies.inside.change import ChangeStudy, measured_depth
 from frostline.studies.inside.scout import ScoutStudy
 from frostline.studies.registry import chapters
 from frostline.testing.studies import check_study
@@ -78,6 +78,16 @@ def test_change_is_not_done_twice_and_reports_show_it(changed: Finished, toy: To
     config = command("change", "--config", str(changed.out / "change.yaml"), "--json", out=changed.out)
     assert config.code == 0, config.stderr
     assert run_files(changed.out) == before
+
+
+def test_the_operating_depth_is_found_behind_a_curve_along_another_axis(out_copy: Path) -> None:
+    wanted = measured_depth(Store(out_copy))
+    assert wanted is not None
+    (out_copy / "curve.json").unlink()
+    assert measured_depth(Store(out_copy)) == wanted, "from the stored request and runs"
+    for path in (out_copy / "specs").glob("curve-*.json"):
+        path.unlink()
+    assert measured_depth(Store(out_copy)) is None
 
 
 def test_two_given_models_need_no_training(toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from frostline.records.serial import Record, read_json, request_fields
 from frostline.records.specs import RunSpec, Scale
 from frostline.report.inside.change_chapter import ChangeChapter
 from frostline.storage.runs import Store
+from frostline.studies.curve import CurveStudy
 from frostline.studies.planning.protocols import depth_programme, rate_messages
 from frostline.studies.requests.config_file import seed_settings
 from frostline.studies.study import Results, Source, Study, Totals
@@ -137,14 +138,27 @@ class ChangeStudy(Study[ChangeRequest, ResolvedChange, Change]):
 
 
 def measured_depth(store: Store) -> MeasuredDepth | None:
-    """The operating point of the last curve over depth in a folder, else of the last search; None without either."""
-    curve, found = store.folder / "curve.json", store.folder / "find.json"
-    if curve.is_file() and axis_name(made := Curve.from_json(read_json(curve))) == "depth":
-        point = made.operating_points[0]
+    """The operating point of a curve over depth in a folder, else of the last search; None without either."""
+    curve = _stored_curve(store)
+    if curve is not None:
+        point = curve.operating_points[0]
         return _as_measured("curve", point.keep, point.scale, point.n_frozen)
+    found = store.folder / "find.json"
     if found.is_file() and axis_name(finding := Finding.from_json(read_json(found))) == "depth":
         answer = finding.answer
         return _as_measured("find", answer.keep, answer.scale, answer.n_frozen)
+    return None
+
+
+def _stored_curve(store: Store) -> Curve | None:
+    """The last curve over depth; if a curve along another axis was made since, the first that is stored."""
+    last, study = store.folder / "curve.json", CurveStudy()
+    if last.is_file() and axis_name(made := Curve.from_json(read_json(last))) == "depth":
+        return made
+    for resolved in study.stored(store):
+        results = study.replay(resolved, store)
+        if resolved.axis is None and study.is_showable(resolved, results):
+            return study.build(resolved, results, Totals(done=frozenset()), store)
     return None
 
 
