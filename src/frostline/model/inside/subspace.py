@@ -1,9 +1,12 @@
 """Training inside a random subspace of the weights: θ = θ₀ + P·z, where only the few numbers z train.
 
 Li 2018 and Aghajanyan 2020 measure with it how many numbers a task needs. P is a count sketch: every weight belongs to
-one of the D numbers of z, with a random sign. So each row of P has a single entry, +1 or −1, and P takes one int32 per
-weight. On average P·Pᵀ is the identity: the gradient of z is as long as the gradient of the weights, and an AdamW step
-at rate r moves a weight by r, as in full fine-tuning. Learning rates and clipping mean the same at every D.
+one of the D numbers of z, with a random sign. So each row of P has a single entry, and P takes one int32 per weight.
+
+The entries are ±√(N/D) for N weights. AdamW moves each number by about the rate r. To first order the loss of the full
+model then falls by r·√N times the length of its gradient g; that of z falls by r·√D times the length of Pᵀ·g, which is
+√(N/D) times that of g: the same. So the learning rates of full fine-tuning work at every D. But all weights move by
+r·√(N/D), mostly in directions that do not matter, so the factor has a limit (docs/log.md has the measurements).
 
 Which number a weight belongs to is a hash of the seed, the tensor's name and the weight's position in it. It is
 computed with whole numbers, so it is the same on any machine and with any version of the libraries.
@@ -11,6 +14,7 @@ computed with whole numbers, so it is the same on any machine and with any versi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
@@ -27,11 +31,16 @@ if TYPE_CHECKING:
     from frostline.model.stack import Stack
 
 
+MOST_SCALE = 100.0
+"""Largest factor: at the usual rates a step then moves weights by up to a tenth of their size."""
+
+
 class SubspaceUpdate(nn.Module):
     """Moves one pretrained tensor: adds the numbers of z that its weights belong to, each with its sign."""
 
-    def __init__(self, z: nn.Parameter, places: NDArray[np.int32]) -> None:
+    def __init__(self, z: nn.Parameter, places: NDArray[np.int32], scale: float) -> None:
         super().__init__()
+        self.scale = scale
         # One parameter for all tensors. Each registers it, so that every layer counts as trained and keeps its dropout.
         self.z = z
         self.places: Tensor
@@ -39,7 +48,7 @@ class SubspaceUpdate(nn.Module):
 
     def forward(self, pretrained: Tensor) -> Tensor:
         """The tensor that the model computes with."""
-        signed = torch.cat([self.z, -self.z])
+        signed = torch.cat([self.z, -self.z]) * self.scale
         return pretrained + signed.index_select(0, self.places).view_as(pretrained)
 
 
@@ -64,6 +73,11 @@ def _hashed(key: int, count: int) -> NDArray[np.uint64]:
     return bits
 
 
+def scale_of(n_weights: int, n_dimensions: int) -> float:
+    """The size of the entries of P."""
+    return min(math.sqrt(n_weights / n_dimensions), MOST_SCALE)
+
+
 def moved_parameters(stack: Stack) -> tuple[str, ...]:
     """Names of the parameters that move in the subspace: all layers, a pretrained pooler and a final norm."""
     return pretrained_above(stack, 0, with_norm=True)
@@ -85,11 +99,12 @@ def _in_order(module: nn.Module, name: str, moved: Set[str]) -> Iterator[str]:
 def add_subspace(stack: Stack, n_dimensions: int, seed: int) -> None:
     """Lets a new z = 0 with `n_dimensions` numbers move the model's weights."""
     expected = subspace_parameter(stack)
-    z = nn.Parameter(torch.zeros(n_dimensions, device=stack.device))
+    moved, z = moved_parameters(stack), nn.Parameter(torch.zeros(n_dimensions, device=stack.device))
+    scale = scale_of(stack.count(moved), n_dimensions)
     parameters = dict(stack.model.named_parameters())
-    for name in moved_parameters(stack):
+    for name in moved:
         owner, _, tensor = name.rpartition(".")
-        update = SubspaceUpdate(z, places_of(name, parameters[name].numel(), n_dimensions, seed))
+        update = SubspaceUpdate(z, places_of(name, parameters[name].numel(), n_dimensions, seed), scale)
         # Unsafe: not called once to check its shape, which would compute every weight of the model.
         parametrize.register_parametrization(stack.model.get_submodule(owner), tensor, update, unsafe=True)
     stack.forget_structure()
