@@ -17,6 +17,7 @@ from frostline import strategies, tasks
 from frostline.errors import DataError
 from frostline.model.identity import Identity
 from frostline.model.inside.saved import load_as_saved
+from frostline.model.inside.setfit import import_setfit
 from frostline.model.load import identify, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
@@ -150,6 +151,8 @@ class Preparer:
         data = self._data[task]
         if data.fingerprint != spec.data_fingerprint:
             raise DataError("the data files changed since this run was planned; start again in a new --out folder")
+        if isinstance(strategies.parse(spec.strategy), strategies.SetFit):
+            import_setfit()  # here, so that the run's time does not include it
         train = self._train_split(spec, data, tokenizer)
         dev = Split(self._tokens(spec, data.dev, "dev", tokenizer), source="dev")
         prepared = self._with_states(spec, Prepared(data, tokenizer, identity, train, dev), nearby)

@@ -106,6 +106,12 @@ def check_setfit() -> None:
         raise MissingExtraError("setfit, which the strategy of that name needs,", "setfit")
 
 
+def import_setfit() -> None:
+    """Imports the library, which takes seconds and sets the level of its own log: both are over before it is used."""
+    with _silenced():
+        import setfit  # noqa: F401
+
+
 def check_trunk(stack: Stack) -> None:
     """Raises a UsageError unless a sentence embedding is read from the last layer's states.
 
@@ -130,8 +136,7 @@ def add_embedding_reader(stack: Stack) -> None:
 
 def train_setfit(stack: Stack, contrast: Contrast) -> Contrasted:
     """Trains with the library and leaves the trained weights in the stack; its reader is not set yet."""
-    with _silenced():
-        import setfit  # noqa: F401 - sets the level of its own log when it is imported, so it is imported first
+    import_setfit()
     with _silenced(), _without_bars(), _seeds_kept(), _on_device(stack.device), tempfile.TemporaryDirectory() as folder:
         from setfit import SetFitModel, Trainer, TrainingArguments
         from sklearn.linear_model import LogisticRegression
