@@ -4,9 +4,9 @@
 
 A server in a process of its own answers 4 tasks (all-MiniLM-L6-v2, 4 of 6 layers frozen) on each text of SST-2's dev
 set. 1, 8 and 64 clients send a text when the last one was answered; then requests come at 150% of what 64 clients
-reached in a first try, answered or not. The last two are repeated while SIGHUP loads another bundle for one of the tasks
-every 5 seconds. These six loads take turns, so that a machine that is slower for a while slows down all of them. Clients
-run on the same cores, so a server alone does more.
+reached in a first try, answered or not. The last two are repeated while SIGHUP loads another bundle for one of the
+tasks every 5 seconds. These six loads take turns, so that a machine that is slower for a while slows down all of them.
+Clients run on the same cores, so a server alone does more.
 
 Every answer is compared with the merged models of the bundles that it names. All tasks of one answer must come from
 bundles that were served at the same time. Prints a table and writes `<out>/load.json`. Exit code 1 where a line is not
@@ -139,7 +139,7 @@ class Truth:
         return cls(by_hash, frozenset(map(frozenset, combinations(list(outputs)))))
 
     def check(self, samples: Sequence[Sample]) -> tuple[int, float]:
-        """Answers of bundles that were never served together, and the largest distance of any probability from the truth."""
+        """Answers of bundles that were never served together, and the largest distance of any probability."""
         n_mixed, largest = 0, 0.0
         for sample in samples:
             if sample.status != 200:

@@ -18,7 +18,8 @@ PACKAGE = Path(frostline.__file__).parent
 # The reading order: a package imports only packages above it. docs/architecture.md has the same list.
 ORDER = (
     "errors", "records", "stats", "kinds", "storage", "tasks", "analysis", "report",
-    "model", "strategies", "measures", "training", "saving", "execution", "studies", "serving", "testing", "api", "cli", "__main__",
+    "model", "strategies", "measures", "training", "saving", "execution", "studies", "serving", "testing", "api",
+    "cli", "__main__",
 )  # fmt: skip
 FIRST_WITH_TORCH = "model"
 TOP_LEVEL = {"__init__.py", "__main__.py", "api.py", "errors.py"}

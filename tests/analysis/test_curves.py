@@ -16,7 +16,7 @@ from frostline.analysis import Curve, Replicates, build_curve
 from frostline.errors import FrostlineError
 from frostline.kinds import kind_of
 from frostline.records.arrays import StoredArray
-from frostline.records.depth import FULL
+from frostline.records.depth import FULL, Depth
 from frostline.records.keys import canonical_json
 from frostline.records.requests import StudyRequest
 from frostline.records.results import Predictions
@@ -379,7 +379,7 @@ FAR = [0.79, 0.80, 0.78, 0.81, 0.80]
 LOW = [0.40, 0.42, 0.38, 0.41, 0.39]
 
 
-def _asked(curve: Curve) -> dict[int, str]:
+def _asked(curve: Curve) -> dict[Depth, str]:
     return {one.n_frozen: one.verdict for one in curve.operating_points[0].verdicts}
 
 

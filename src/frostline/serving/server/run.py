@@ -40,8 +40,8 @@ _FILES_FOR_OTHERS = 400
 _BACKLOG = 2048
 """connections that the system keeps until the server accepts them"""
 _SWITCH_SECONDS = 0.00001
-"""how long a thread may keep Python from the others. A thread that computes needs it for a moment before each of its many
-short steps: with 1 ms instead, the event loop delayed it so often that a quarter of the throughput was lost"""
+"""how long a thread may keep Python from the others. A thread that computes needs it for a moment before each of its
+many short steps: with 1 ms instead, the event loop delayed it so often that a quarter of the throughput was lost"""
 
 log = logging.getLogger("frostline.server")
 
