@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import final
 
+import torch
 import uvicorn
 
 from frostline.errors import FrostlineError, UsageError, one_line
@@ -200,6 +201,7 @@ class _Reloading:
         self._is_asked.set()
 
     def _run(self) -> None:
+        torch.set_num_threads(1)  # of this thread alone: more would take the cores from those that compute
         while self._is_asked.wait() and not self._is_over:
             self._is_asked.clear()
             try:
