@@ -40,10 +40,7 @@ def main() -> None:
         for n_tasks in question["n_tasks"]:
             for folder in folders[len(engine.tails) : n_tasks]:
                 engine.add(load_tail(engine.trunk, open_bundle(folder)), folder.name)
-            is_last = n_tasks == question["n_tasks"][-1]
-            # The most tasks get all requests; fewer tasks only show their level.
-            n_requests = question["n_requests"] if is_last else question["n_requests"] // 10
-            found.append({"n_tasks": n_tasks, **_memory(engine, texts, base, n_requests)})
+            found.append({"n_tasks": n_tasks, **_memory(engine, texts, base, question["n_requests"])})
         answer({"memory": found})
 
 
