@@ -69,8 +69,8 @@ def _write_store(
     store = Store.open(out, identity)
     store.put_request(store.request_path("curve", key_of(resolved.to_json())), resolved)
     programme, results = depth_programme(resolved), Results()
-    for spec in programme.searching(results):
-        results.add(_result(spec, rows, labels, rng))
+    for wanted in programme.searching(results):
+        results.add(_result(wanted.spec, rows, labels, rng))
     for result in results.finished.values():
         store.put(result)
     for spec in flat(programme.replicates(programme.rates(results))):

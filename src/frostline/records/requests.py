@@ -44,6 +44,8 @@ class StudyRequest(Record):
     protocol: Protocol = "paper"
     """`paper`: one learning rate for all, the full model's best on dev; `tuned`: a learning rate for each depth or
     strategy, chosen on rows held out of train"""
+    line_search: Literal["whole", "race"] = if_set("whole")
+    """how `paper` searches its learning rate: `whole`, one whole run for each; `race`, the worse ones stop early"""
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does; nothing is cached then"""
     cache: bool = True
@@ -122,6 +124,8 @@ class ResolvedRequest(Record):
     """whether prefix states are cached"""
     has_races: bool = added_later(False)
     """rates under `tuned` are chosen by a race; release 0.1 tried each rate once"""
+    n_steps: int | None = if_set(None)
+    """of a line search that is a race: the steps of a whole run"""
     budget: float | None = added_later(None)
     """of a search: the most to spend, in full-run equivalents"""
     start: int | None = if_set(None)

@@ -25,7 +25,7 @@ from frostline.studies.planning.race import best_rate
 from frostline.studies.planning.settling import Settling
 from frostline.studies.probes import stored_probes
 from frostline.studies.requests.config_file import depth_settings
-from frostline.studies.study import Results, Source, Study, Totals
+from frostline.studies.study import Results, Source, Study, Totals, add_stored
 
 if TYPE_CHECKING:
     from frostline.studies.requests.resolve import Resolver
@@ -52,7 +52,9 @@ class CurveStudy(Study[StudyRequest, ResolvedRequest, Curve]):
         """The depths, shares to keep, seeds, rates and protocol."""
         request = resolved.request
         settled = {"until-settled": True, "max-seeds": request.max_seeds} if request.until_settled else {}
-        return depth_settings(resolved) | {"keep": list(request.keep), "protocol": request.protocol} | settled
+        searched = {"line-search": request.line_search} if request.line_search != "whole" else {}
+        asked = {"keep": list(request.keep), "protocol": request.protocol}
+        return depth_settings(resolved) | asked | searched | settled
 
     def next_runs(self, resolved: ResolvedRequest, results: Results) -> Sequence[Wanted]:
         """The search for rates, then every depth and seed; more seeds where they can settle something, if asked."""
@@ -167,12 +169,11 @@ def _stored_replicates(store: Store, resolved: ResolvedRequest) -> dict[Depth, l
     """The replicates of another curve at the rates that its search chose; none where the store has no search of it."""
     runs = depth_programme(resolved)
     results = Results()
-    while new := [spec for spec in runs.searching(results) if not results.has_all([spec])]:
-        found = [result for spec in new if (result := store.get(spec.key)) is not None]
-        if not found:
+    while new := [wanted for wanted in runs.searching(results) if not results.has(wanted)]:
+        for wanted in new:
+            add_stored(results, wanted, store)
+        if not any(results.has(wanted) for wanted in new):
             break
-        for result in found:
-            results.add(result)
     return runs.replicates(runs.rates(results)) if results.finished else {}
 
 

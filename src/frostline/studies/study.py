@@ -205,7 +205,7 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         results = Results()
         while new := [wanted for wanted in self.next_runs(resolved, results) if not results.has(wanted)]:
             for wanted in new:
-                _add_stored(results, wanted, store)
+                add_stored(results, wanted, store)
             if not all(results.has(wanted) for wanted in new):
                 break
         return results
@@ -228,7 +228,7 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
         return results.has_replicate
 
 
-def _add_stored(results: Results, wanted: Wanted, store: Store) -> None:
+def add_stored(results: Results, wanted: Wanted, store: Store) -> None:
     """Adds what a store knows of a wanted run: a crash only where the run never finished."""
     key = wanted.spec.key
     found = store.get(key) if wanted.until is None else store.get_paused(key, wanted.until)

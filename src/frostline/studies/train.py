@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, final
 from frostline.analysis import has_failed
 from frostline.errors import UsageError, check_between
 from frostline.execution.progress import ProgressListener, label
-from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -132,7 +131,7 @@ def _rate(session: Session, resolved: ResolvedRequest, strategy: Strategy) -> fl
         return best_rate(found)
     programme, results = Programme(resolved, {"it": strategy}), Results()
     with session.sweep() as sweep:
-        while new := [Wanted(spec) for spec in programme.searching(results) if not results.has_all([spec])]:
+        while new := [wanted for wanted in programme.searching(results) if not results.has(wanted)]:
             sweep.plan(programme.searches["it"].ahead(results))
             for outcome in sweep.do(new):
                 results.add(outcome)

@@ -20,6 +20,7 @@ from frostline.report import numbers
 from frostline.storage.runs import Store
 from frostline.strategies import Strategy
 from frostline.studies.planning.axis import axis_of, spec_at
+from frostline.studies.planning.line_race import LineRace
 from frostline.studies.planning.race import LineSearch, Race, RateSearch
 from frostline.studies.study import Results
 
@@ -50,7 +51,9 @@ class PaperRates(RateChoice):
 
     def searches(self, resolved: ResolvedRequest, strategies: Sequence[Strategy]) -> dict[str, RateSearch]:
         """The same one for all: one run of the full model for each rate, with a seed of its own."""
-        return dict.fromkeys([one.name for one in strategies], LineSearch(tuple(line_search_specs(resolved))))
+        specs = tuple(line_search_specs(resolved))
+        search = LineSearch(specs) if resolved.n_steps is None else LineRace(specs, resolved.n_steps)
+        return dict.fromkeys([one.name for one in strategies], search)
 
 
 @final
@@ -105,8 +108,8 @@ class Programme(Generic[Name]):
 
     def next_runs(self, results: Results) -> list[Wanted]:
         """The searches, and the replicates of each strategy whose rate is known."""
-        wanted = [*self.searching(results), *flat(self.replicates(self.rates(results)))]
-        return [Wanted(spec) for spec in wanted]
+        replicates = flat(self.replicates(self.rates(results)))
+        return [*self.searching(results), *(Wanted(spec) for spec in replicates)]
 
     def runs_ahead(self, results: Results) -> list[RunSpec]:
         """All runs; where a rate is still to be chosen any stands for it, because it does not change the cost."""
@@ -114,9 +117,9 @@ class Programme(Generic[Name]):
         any_rate = dict.fromkeys(self.strategies, self.resolved.request.learning_rates[0])
         return [*dict.fromkeys(searched), *flat(self.replicates(any_rate | self.rates(results)))]
 
-    def searching(self, results: Results) -> list[RunSpec]:
+    def searching(self, results: Results) -> list[Wanted]:
         """The runs of all searches so far."""
-        return list(dict.fromkeys(spec for search in self.searches.values() for spec in search.runs(results)))
+        return list(dict.fromkeys(wanted for search in self.searches.values() for wanted in search.wanted(results)))
 
     def ended(self, results: Results) -> dict[Name, list[RunSpec]]:
         """The replicates that finished or crashed, without strategies that have none."""

@@ -14,6 +14,7 @@ from typing import final
 
 from frostline import stats
 from frostline.analysis import TriedRate, dev_scores
+from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -31,7 +32,11 @@ class RateSearch(abc.ABC):
 
     @abc.abstractmethod
     def runs(self, results: Results) -> list[RunSpec]:
-        """All runs that are wanted so far."""
+        """All runs that are wanted so far; in a race that stops runs, those that are still in it."""
+
+    def wanted(self, results: Results) -> list[Wanted]:
+        """All runs that are wanted so far, to their ends or until they pause."""
+        return [Wanted(spec) for spec in self.runs(results)]
 
     @abc.abstractmethod
     def rate(self, results: Results) -> float | None:
@@ -43,7 +48,7 @@ class RateSearch(abc.ABC):
 
     def is_over(self, results: Results) -> bool:
         """Whether a rate is chosen, or none can be."""
-        return results.has_all(self.runs(results))
+        return all(results.has(wanted) for wanted in self.wanted(results))
 
     def ahead(self, results: Results) -> list[RunSpec]:
         """All runs as far as can be foreseen."""

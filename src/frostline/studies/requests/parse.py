@@ -157,6 +157,9 @@ def check(request: StudyRequest) -> None:
         *_wrong_shares(request.keep),
     ]
     faults += _wrong_axis(request)
+    if request.line_search == "race" and (request.protocol == "tuned" or len(request.learning_rates) == 1):
+        why = "protocol is tuned, which has races of its own" if request.protocol == "tuned" else "one rate is given"
+        faults.append(f"line_search race is for several rates under the protocol paper; {why}: leave it out")
     for name, values in (("seeds", request.seeds), ("learning rates", request.learning_rates), ("keep", request.keep)):
         if not values:
             faults.append(f"no {name}; give at least one")

@@ -33,7 +33,7 @@ from frostline.studies.planning.axis import axis_of
 from frostline.studies.requests.axes import on_axis
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
-from frostline.training.batches import Encoded, encode
+from frostline.training.batches import Encoded, encode, n_steps
 from frostline.training.prefix import estimated_bytes
 
 MOST_UNKNOWN = 0.5
@@ -125,7 +125,13 @@ class Resolver:
         base = _base_spec(request, inputs, task, max_length)
         is_cached = request.cache and not request.frozen_dropout and self._has_room(inputs.prefix_bytes(request))
         return ResolvedRequest(
-            request=request, base=base, n_layers=pretrained.n_layers, depths=depths, is_cached=is_cached, has_races=True
+            request=request,
+            base=base,
+            n_layers=pretrained.n_layers,
+            depths=depths,
+            is_cached=is_cached,
+            has_races=True,
+            n_steps=n_steps(base, len(inputs.train)) if request.line_search == "race" else None,
         )
 
     def inputs(self, resolved: ResolvedRequest) -> Inputs:

@@ -122,6 +122,7 @@ class KeepSettings(TypedDict, total=False):
 
     keep: Annotated[float | Sequence[float], Flag(default="0.9", type=list[float], items=float)]
     protocol: Protocol
+    line_search: Literal["whole", "race"]
     until_settled: bool
     max_seeds: Annotated[int, Flag(help="most seeds of a depth, with --until-settled")]
     probe: bool
