@@ -28,7 +28,7 @@ from frostline.analysis.points import Frame, Replicates, depth_of, make_frame, r
 from frostline.analysis.resampling import RESAMPLING_SEED, dev_variance
 from frostline.analysis.verdicts import Judge
 from frostline.analysis.warnings import DevMargin, curve_warnings, run_warnings
-from frostline.errors import FrostlineError
+from frostline.errors import DataError
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedAxis, StudyRequest
 from frostline.records.results import RunResult
@@ -184,7 +184,7 @@ def _check_places(groups: Mapping[Depth, Replicates], axis: ResolvedAxis | None)
     for place, group in groups.items():
         if any(not _is_at(result, place, axis) for result in group.results):
             what = "froze another depth" if axis is None else "are of another strategy"
-            raise FrostlineError(f"some results of {_called(place, axis)} {what}")
+            raise DataError(f"some results of {_called(place, axis)} {what}")
 
 
 def _is_at(result: RunResult, place: Depth, axis: ResolvedAxis | None) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from frostline import stats
 from frostline.analysis.curve_records import Interval, OtherMetric, Replicated
 from frostline.analysis.resampling import dev_scores, has_failed
-from frostline.errors import FrostlineError
+from frostline.errors import DataError, FrostlineError
 from frostline.kinds import kind_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.results import RunResult
@@ -139,7 +139,7 @@ def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
 def _check_same_data(results: Sequence[RunResult]) -> None:
     seen = {(result.chance, result.n_layers, result.predictions.rows, result.predictions.labels) for result in results}
     if len(seen) != 1:
-        raise FrostlineError("the runs were not scored on the same dev rows of the same task; they cannot be compared")
+        raise DataError("the runs were not scored on the same dev rows of the same task; they cannot be compared")
 
 
 def depth_of(result: RunResult) -> Depth | None:

@@ -21,6 +21,7 @@ import functools
 import inspect
 import itertools
 import json
+import math
 import reprlib
 import sys
 import textwrap
@@ -223,7 +224,8 @@ def _hints(record: Any) -> dict[str, Any]:
 
 def _from_json(kind: Any, value: object, place: str) -> Any:
     if type(value) is kind and kind in _PLAIN:
-        return value
+        # JSON has no infinity, but 1e999 is read as one.
+        return checked(kind is not float or math.isfinite(typing.cast(float, value)), value, "a finite number", place)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Record):
         return kind._from_json_at(value, place)

@@ -90,6 +90,8 @@ class Store:
             result = RunResult.from_json(read_sealed(path))
             if result.key != key:
                 raise DataError(f"it holds the run {result.key}", path=path)
+            if not result.epochs:
+                raise DataError("it holds a run without an epoch", path=path)
             # Release 0.1 wrote the values of arrays into the run's own file.
             result = result.with_arrays(lambda one: get_array(self.folder, one) if one.read is None else one)
         except DataError as error:
