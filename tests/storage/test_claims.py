@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,23 @@ def test_what_a_killed_process_left_goes_with_the_next_command(tmp_path: Path) -
     holder.communicate()
     Claims(tmp_path)
     assert not (tmp_path / "claims").exists()
+
+
+def test_a_command_may_begin_while_another_one_ends(tmp_path: Path) -> None:
+    """The last claim that is released takes the folder with it, at any moment of the one that looks for leftovers."""
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        claims = Claims(tmp_path)
+        while not is_over.is_set():
+            claims.take("key")  # in vain, while the other one looks at the file
+            claims.release("key")
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(come_and_go)
+        try:
+            for _ in range(2000):
+                Claims(tmp_path)
+        finally:
+            is_over.set()
+        other.result()

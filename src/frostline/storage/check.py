@@ -59,7 +59,7 @@ def check_folder(folder: Path, *, repair: bool = False) -> Checked:
 
     While another process works there, what nothing refers to may be what it is just writing, and is not listed.
     """
-    holders = [path.name for path in _claims(folder) if _is_locked(path)]
+    holders = [path.name for path in locks.paths_in(folder / "claims") if _is_locked(path)]
     if holders and repair:
         raise UsageError(f"another process works in {folder}; repair it when that process has ended")
     check = _Check(folder, repair)
@@ -188,7 +188,7 @@ class _Check:
             for path in sorted(folder.glob(".*")):
                 if _OLD_TEMPORARY.fullmatch(path.name):
                     self._find(path, "left over", "a process was killed while it wrote this", path.unlink)
-        for path in _claims(self.folder):
+        for path in locks.paths_in(self.folder / "claims"):
             self._find(path, "left over", "a process was killed while it did this run", path.unlink)
 
     def _find(self, path: Path, what: Fault, why: str, remedy: Callable[[], object] | None = None) -> None:
@@ -230,10 +230,6 @@ def _check_request(path: Path) -> None:
         unsealed(found, path)
     elif not isinstance(found, dict):
         raise DataError("not a resolved request", path=path)
-
-
-def _claims(folder: Path) -> list[Path]:
-    return sorted((folder / "claims").glob("*"))
 
 
 def _is_locked(path: Path) -> bool:

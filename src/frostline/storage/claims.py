@@ -86,7 +86,7 @@ def _open_or_create(path: Path, more_tries: int = 100) -> int:
 
 def _remove_abandoned(folder: Path) -> None:
     """Removes the files of killed processes, which nobody has locked."""
-    for path in folder.glob("*"):
+    for path in locks.paths_in(folder):
         with contextlib.suppress(OSError):  # it has just gone, or it is another user's
             handle = locks.open_existing(path)
             if locks.try_lock(handle) == "ours" and locks.is_at(handle, path):

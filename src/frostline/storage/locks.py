@@ -42,6 +42,13 @@ def gone_is_fine() -> Iterator[None]:
             raise
 
 
+def paths_in(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if the folder is not there, or goes in this moment, which `Path.glob` raises for."""
+    with gone_is_fine():
+        return sorted(folder.iterdir())
+    return []
+
+
 def open_existing(path: Path) -> int:
     """A handle on a file or folder that can be locked; a link is not followed."""
     try:
