@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +18,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from frostline.serving.engine import Engine
 from frostline.serving.server import tasks
+from frostline.serving.server.compute import Service, use_exact_timers
 from frostline.serving.server.http.gate import Gate
 from frostline.serving.server.http.lag import LoopLag
 from frostline.serving.server.http.tokens import Tokens
 from frostline.serving.server.metrics import Metrics
+from frostline.serving.server.refusals import overloaded
 from frostline.serving.server.settings import ServerSettings
 
 from .served import Client, Toys, received, serving, wait_until
@@ -156,6 +160,54 @@ def test_a_server_whose_threads_ended_is_not_healthy(toys: Toys) -> None:
         assert client.get("/health").status == 200
         server.parts.service._queue.close()
         wait_until(lambda: client.get("/health").status == 503)
+
+
+def test_a_batch_wakes_up_the_event_loop_once(
+    toys: Toys, gated: tuple[threading.Event, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open, computed = gated
+    n_ended, plain = [], Service._end_all
+
+    def counted(self: Service) -> None:
+        n_ended.append(len(self._ends))
+        plain(self)
+
+    monkeypatch.setattr(Service, "_end_all", counted)
+    with serving(toys, n_threads=1) as (client, server), ThreadPoolExecutor(8) as pool:
+        is_open.clear()
+        computed.clear()
+        waiting = _post_later(client, 1, pool)
+        wait_until(lambda: server.parts.service._queue._n_computing == 1)
+        waiting += _post_later(client, 5, pool)
+        wait_until(lambda: len(server.parts.service._queue) == 5)
+        is_open.set()
+        assert {one.result().status for one in waiting} == {200}
+    assert (len(computed), n_ended) == (2, [1, 5])
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_work_is_refused_before_its_body_is_read(toys: Toys, monkeypatch: pytest.MonkeyPatch, is_full: bool) -> None:
+    def refuse(_: Service) -> None:
+        if is_full:
+            raise overloaded(1.0)
+
+    monkeypatch.setattr(Service, "check_room", refuse)
+    head = b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    with serving(toys, read_seconds=0.5) as (client, _), client.socket() as made:
+        made.sendall(head)  # the body never comes
+        assert made.recv(100).startswith(b"HTTP/1.1 429" if is_full else b"HTTP/1.1 408")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such setting")
+def test_threads_that_compute_have_exact_timers() -> None:
+    def slack() -> int:
+        found: int = ctypes.CDLL(None).prctl(30, *[ctypes.c_ulong(0)] * 4)
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(slack).result()
+        pool.submit(use_exact_timers).result()
+        assert (before > 1, pool.submit(slack).result(), slack()) == (True, 1, before)
 
 
 def test_slow_and_silent_clients_are_disconnected(toys: Toys) -> None:

@@ -11,8 +11,9 @@ were under way a moment ago than there are now: their clients will soon send the
 
 **How much at once.** At most `batch_tokens`, and at most what takes a fifth of the deadline, because a row is answered
 when its batch is done. But a machine that is slow for a moment must not make batches so small that the fixed part makes
-it slower still: four times that part is always allowed, and the measured speed counts it as work. Threads that are idle share what waits, unless their parts would be smaller than the fixed part:
-two small batches at once are then slower than one.
+it slower still: four times that part is always allowed, and the measured speed counts it as work. Threads that are idle
+share what waits, unless their parts would be smaller than the fixed part: two small batches at once are then slower
+than one.
 
 **When to refuse.** In a queue that is longer than the deadline, every row would be computed just too late to be of use.
 So a request is refused while the work before it would take longer than two fifths of the deadline, at the speed
@@ -185,7 +186,7 @@ class Queue(Generic[Row, Task]):
             self._note_speed(cost + fixed, seconds)
 
     def calibrate(self, fixed_tokens: float, cost: float, seconds: float) -> None:
-        """Takes first measurements: tokens that take as long as the fixed part, and the time of a batch of this cost."""
+        """Takes first measurements: tokens that take as long as the fixed part; the time of a batch of this cost."""
         with self._changed:
             self.fixed_tokens = fixed_tokens
             self._note_speed(cost, seconds)

@@ -173,7 +173,9 @@ def _add_pages(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        page, headers = docs_page(app.openapi(), request.headers.get("host", "localhost"), next(iter(parts.tasks.current)))
+        page, headers = docs_page(
+            app.openapi(), request.headers.get("host", "localhost"), next(iter(parts.tasks.current))
+        )
         return Response(page, media_type="text/html", headers=headers)
 
 

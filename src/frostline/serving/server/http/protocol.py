@@ -83,6 +83,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._is_ending = False
         self._is_deaf = False
+        self._has_declined = False
         self._n_head = 0
         self._n_unread = 0
 
@@ -113,9 +114,7 @@ class TimedProtocol(HttpToolsProtocol):
             return
         is_head, n_head = self._sending is _Sending.HEAD, self._n_head
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to another protocol, which is declined by an ordinary answer
-            self._end_after_answers()
+            self._parse(data)
         except httptools.HttpParserError:
             self._end_after_answers()
         else:
@@ -142,6 +141,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The end of a head. An exception makes the parser give up, and the client gets a 400."""
+        if self.parser.should_upgrade():
+            return
         version = self.parser.get_http_version()
         n_hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in ("1.0", "1.1") or n_hosts > 1 or (version == "1.1" and not n_hosts):
@@ -149,7 +150,8 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._sending = _Sending.BODY
         self._n_unread = 0
-        if self.expect_100_continue:  # a client that was refused may send the body, or another request instead
+        # A client that expects a sign, and was refused, may send the body, or another request instead.
+        if self.expect_100_continue or self._has_declined:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -162,8 +164,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The end of a request."""
-        super().on_message_complete()
-        self._sending = _Sending.NOTHING
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+            self._sending = _Sending.NOTHING
 
     def on_response_complete(self) -> None:
         """Starts the wait for the next request, or the next request that is already there."""
@@ -196,6 +199,23 @@ class TimedProtocol(HttpToolsProtocol):
     def _is_answered(self) -> bool:
         """Whether every request so far has its answer."""
         return self.cycle is None or self.cycle.response_complete
+
+    def _parse(self, data: bytes) -> None:
+        """Parses bytes; a request for another protocol, such as HTTP/2, is read as if it did not ask for that.
+
+        The parser itself would skip the body of such a request. Java's client sends them.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            if self._has_declined or method == b"CONNECT":
+                raise httptools.HttpParserError from upgrade
+            self._has_declined = True
+            headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            first = b"%s %s HTTP/%s\r\n" % (method, self.url, version)
+            self.parser.feed_data(b"".join([first, *headers, b"\r\n", data[upgrade.args[0] :]]))
 
     def _count_head(self, n_bytes: int) -> None:
         self._n_head += n_bytes
