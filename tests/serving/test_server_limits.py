@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from frostline.serving.engine import Engine
 from frostline.serving.server import tasks
-from frostline.serving.server.compute import Service, use_exact_timers
+from frostline.serving.server.compute import Service
 from frostline.serving.server.http.gate import Gate
 from frostline.serving.server.http.lag import LoopLag
 from frostline.serving.server.http.tokens import Tokens
@@ -196,18 +194,6 @@ def test_work_is_refused_before_its_body_is_read(toys: Toys, monkeypatch: pytest
     with serving(toys, read_seconds=0.5) as (client, _), client.socket() as made:
         made.sendall(head)  # the body never comes
         assert made.recv(100).startswith(b"HTTP/1.1 429" if is_full else b"HTTP/1.1 408")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such setting")
-def test_threads_that_compute_have_exact_timers() -> None:
-    def slack() -> int:
-        found: int = ctypes.CDLL(None).prctl(30, *[ctypes.c_ulong(0)] * 4)
-        return found
-
-    with ThreadPoolExecutor(1) as pool:
-        before = pool.submit(slack).result()
-        pool.submit(use_exact_timers).result()
-        assert (before > 1, pool.submit(slack).result(), slack()) == (True, 1, before)
 
 
 def test_slow_and_silent_clients_are_disconnected(toys: Toys) -> None:

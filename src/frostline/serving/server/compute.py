@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import statistics
-import sys
 import threading
 import time
 from collections import defaultdict, deque
@@ -37,8 +35,6 @@ from frostline.serving.server.tasks import Served, Snapshot, n_layer_passes
 Value = TypeVar("Value")
 _FEW_CHARACTERS = 2000
 """texts of a request, all together, that the event loop tokenises itself: in about 0.3 ms"""
-_PR_SET_TIMERSLACK = 29
-"""in <linux/prctl.h>"""
 _CALIBRATION_ROWS = 16
 _JOIN_SECONDS = 5.0
 """how long an ending server waits for the batches under way"""
@@ -193,7 +189,6 @@ class Service:
     def _work(self) -> None:
         """What a thread does until the queue is closed and empty."""
         torch.set_num_threads(1)  # of this thread alone
-        use_exact_timers()
         while (batch := self._queue.take()) is not None:
             started = time.monotonic()
             self._compute(batch)
@@ -246,16 +241,6 @@ class Service:
                 tails[task.key] = task.tail
         outputs = {key: iter(values) for key, values in self._engine.outputs(rows, tails).items()}
         return [{name: next(outputs[task.key]) for name, task in line.tasks.items()} for line in lines]
-
-
-def use_exact_timers() -> None:
-    """Lets the calling thread wake up when it asked to; Linux lets threads sleep up to 50 µs longer.
-
-    A thread that waits for Python asks for it after the switch interval. With the 50 µs, each such wait took 48 to 65
-    µs instead of 17 to 20, and a batch has hundreds of steps before which a thread may have to wait.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3)
 
 
 def _repeated(values: tuple[int, ...] | None, length: int) -> tuple[int, ...] | None:
