@@ -102,7 +102,7 @@ class Service:
         per_token = (seconds[1] - seconds[0]) / max(1, n_tokens[1] - n_tokens[0])
         fixed = seconds[0] - per_token * n_tokens[0]
         fixed_tokens = max(0.0, fixed / per_token) if per_token > 0 else float(self._settings.batch_tokens)
-        self._queue.calibrate(fixed_tokens, (n_tokens[1] + fixed_tokens) * n_layer_passes([task]), seconds[1])
+        self._queue.calibrate(fixed_tokens, n_tokens[1] * n_layer_passes([task]), seconds[1])
 
     def _seconds(self, rows: Sequence[TokenRow], task: Served) -> float:
         """The median time to compute these rows, once everything is warm."""
