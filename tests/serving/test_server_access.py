@@ -9,12 +9,16 @@ import time
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from frostline.errors import DataError, UsageError
+from frostline.serving.bundle import Bundle, open_bundle
+from frostline.serving.server import tasks
 from frostline.serving.server.run import TaskServer
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.tasks import Served, Source, Tasks
+from frostline.serving.trunk import load_trunk
 
 from .served import Client, Toys, serving, wait_until
 from .tasks import make_task, make_trunk
@@ -54,6 +58,34 @@ def test_a_reload_frees_what_it_replaces_and_keeps_what_did_not_change(toys: Toy
         assert found["bundle"] == server.parts.tasks.current["a"].hash
         assert server.parts.tasks.current["topic"] is kept
         wait_until(lambda: gc.collect() >= 0 and old() is None)
+
+
+def test_a_reload_reads_only_files_that_were_touched(
+    toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [make_task(tmp_path / name, toys.trunk, "freeze:1").bundle.folder for name in ("a", "b")]
+    read: list[Path] = []
+
+    def noting(folder: Path) -> Bundle:
+        read.append(folder)
+        return open_bundle(folder)
+
+    monkeypatch.setattr(tasks, "open_bundle", noting)
+    trunk = load_trunk(str(toys.trunk))
+    served = Tasks(trunk, [Source(folder) for folder in folders], lambda *_: np.zeros(2, dtype=np.float32))
+    before = dict(served.current)
+    read.clear()
+    assert (served.reload(), read) == ([], [])
+    tail = folders[1] / "tail.safetensors"
+    whole = tail.read_bytes()
+    tail.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # of the same size
+    for _ in range(2):  # until it is repaired
+        (fault,) = served.reload()
+        assert "tail.safetensors" in fault
+    tail.write_bytes(whole)
+    assert (served.reload(), served.reload()) == ([], [])
+    assert read == [folders[1]] * 3
+    assert dict(served.current) == before
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

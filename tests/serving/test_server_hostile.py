@@ -5,6 +5,7 @@ Never a 500, never a hang, and afterwards the server answers as before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -156,6 +157,7 @@ RAW = {
     "zeros": b"\0" * 5000,
     "tls": bytes.fromhex("16030100c8010000c40303") + b"\x55" * 200,
     "http 2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 50,
+    "http 2 without a preface": b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n",
     "http 0.9": b"GET /\r\n",
     "no host": b"GET /health HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
@@ -180,6 +182,13 @@ RAW = {
     "utf-16": _head(len('{"input": 1}'.encode("utf-16")), "Connection: close") + '{"input": 1}'.encode("utf-16"),
     "websocket": b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    "upgrade with a body": _head(
+        len(_BODY), "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA"
+    )
+    + _BODY,
+    "good, then garbage": _REQUEST.replace(b"Connection: close\r\n", b"") + b"\0\1\2 nothing\r\n\r\n",
+    "garbage in chunks": _head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"2\r\n{}\r\nx",
+    "expects a sign": _head(len(_BODY), "Expect: 100-continue") + _BODY,
     "odd method": b"BREW /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "connect": b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "trace": b"TRACE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -192,11 +201,26 @@ RAW = {
 @pytest.mark.parametrize("name", RAW)
 def test_raw_bytes(client: Client, name: str) -> None:
     said = client.raw(RAW[name])  # ends when the server closes the connection, at the latest after its timeout
-    good = {"folded header", "pipelined", "websocket", "absolute path"}
-    allowed = ALLOWED | {None, 403} - ({200} if name not in good else set())
+    served = {"upgrade with a body", "good, then garbage", "pipelined"}
+    good = {"folded header", "websocket", "absolute path", "upgrades"} | served
+    allowed = ALLOWED | {None, 100, 403} - ({200} if name not in good else set())
     assert _status(said) in allowed, said[:300]
+    if name in served:
+        assert _status(said) == 200
+    if name == "expects a sign":
+        assert said.startswith(b"HTTP/1.1 100 ")
+        assert b"HTTP/1.1 200 " in said
     if name == "pipelined":
         assert said.count(b"HTTP/1.1 200") == 21
+
+
+def test_a_head_that_drips_in_has_a_limit(client: Client) -> None:
+    with client.socket() as made:
+        made.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                made.sendall(b"a" * 5000)
+        assert _status(received(made)) in (400, None)
 
 
 def test_half_closed_reset_and_forgotten_sockets(client: Client) -> None:

@@ -248,3 +248,34 @@ def test_a_queue_closed_at_once_drops_what_waits(clock: Clock) -> None:
     queue.close(at_once=True)
     assert job.is_over
     assert queue.take() is None
+
+
+def test_batches_stay_large_enough_on_a_machine_that_is_slow(clock: Clock) -> None:
+    """If slow batches made smaller ones, the fixed part of each would make the next slower still."""
+    queue = make_queue(clock, batch_tokens=1000, deadline_seconds=1.0)
+    queue.calibrate(10.0, 100.0, 0.01)
+    sizes = []
+    for _ in range(30):
+        queue.put(make_job(*[5] * 40))
+        clock.pass_on()
+        batch = queue.take()
+        assert batch is not None
+        sizes.append(sum(line.n_tokens for _, line in batch))
+        queue.done(batch, 5.0)
+        queue._lines.clear()
+    assert sizes[0] == 200
+    assert sizes[-1] == 40, "four times the fixed part"
+
+
+@pytest.mark.parametrize("n_rows", [1, 8])
+def test_the_speed_of_batches_does_not_depend_on_their_size(clock: Clock, n_rows: int) -> None:
+    queue = make_queue(clock)
+    queue.fixed_tokens = 10.0
+    for _ in range(20):
+        queue.put(make_job(*[5] * n_rows))
+        clock.pass_on()
+        batch = queue.take()
+        assert batch is not None
+        queue.done(batch, 0.001 * (10 + 5 * n_rows))
+    assert queue._batch_speed == pytest.approx(1000.0)
+    assert queue._speed == pytest.approx(1000 * 5 * n_rows / (10 + 5 * n_rows)), "what tells how long a request waits"

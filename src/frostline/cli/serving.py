@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frostline.serving.server.run import TaskServer
 
 _HELP, _PLAIN = field_docs(ServerSettings), ServerSettings()
-_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+_NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
 
 @app.command()

@@ -138,6 +138,18 @@ def open_bundle(folder: Path) -> Bundle:
     return bundle
 
 
+Stamp = tuple[tuple[int, ...], ...]
+
+
+def bundle_stamp(folder: Path) -> Stamp | None:
+    """What changes whenever a file of a bundle is replaced or written to; None if one is missing."""
+    try:
+        found = [(folder / name).stat() for name in (FILE_NAME, *_SEALED)]
+    except OSError:
+        return None
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+
+
 def check_bundle(folder: Path) -> list[Finding]:
     """What is wrong with the files of a bundle."""
     path = folder / FILE_NAME

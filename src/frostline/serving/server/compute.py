@@ -7,11 +7,12 @@ compute, one per core, each with a single torch thread: two threads in each of t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, final
@@ -49,6 +50,10 @@ class Service:
         self._engine, self._settings, self._metrics = engine, settings, metrics
         self._queue: Queue[TokenRow, Served] = Queue(settings)
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokens")
+        # What requests end with. A batch hands over all of them at once: to wake up the event loop for each would stop
+        # the thread that computes as often.
+        self._ends: deque[tuple[asyncio.Future[Outputs], Outputs | Exception]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._n_encoding = 0  # requests that this thread has; only the event loop changes it
         self._threads = [
             threading.Thread(target=self._work, name=f"compute-{number}", daemon=True)
@@ -115,7 +120,7 @@ class Service:
         A Refusal if texts are too long (422), too much is waiting (429) or the deadline passes (504). A ClientGoneError
         if the client leaves. Rows that nobody waits for are not computed.
         """
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.deadline_seconds
         gone = asyncio.ensure_future(until_gone(receive))
         try:
@@ -124,7 +129,7 @@ class Service:
                 _check_lengths(rows, tasks)
             lines = _lines(rows, tasks, len(asked.texts))
             computing: asyncio.Future[Outputs] = loop.create_future()
-            job = Job(lines, len(asked.texts), deadline, lambda end: loop.call_soon_threadsafe(_end, computing, end))
+            job = Job(lines, len(asked.texts), deadline, lambda end: self._ends.append((computing, end)))
             self._queue.put(job)
             try:
                 outputs = await self._in_time(computing, gone, deadline)
@@ -156,14 +161,25 @@ class Service:
         self._n_encoding -= 1
 
     async def _in_time(self, work: asyncio.Future[Value], gone: asyncio.Future[None], deadline: float) -> Value:
-        seconds = deadline - asyncio.get_running_loop().time()
-        both: set[asyncio.Future[Any]] = {work, gone}
-        await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            return work.result()
-        if gone.done():
-            raise ClientGoneError
-        raise too_late(self._settings.deadline_seconds)
+        """The result of some work, unless the client leaves or the deadline passes before."""
+
+        def give_up(_: object = None) -> None:
+            work.cancel()
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(deadline, give_up)
+        gone.add_done_callback(give_up)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if gone.done():
+                raise ClientGoneError from None
+            if loop.time() >= deadline:
+                raise too_late(self._settings.deadline_seconds) from None
+            raise
+        finally:
+            timer.cancel()
+            gone.remove_done_callback(give_up)
 
     def _count(self, tasks: Iterable[str], n_texts: int, n_tokens: int) -> None:
         for name in tasks:
@@ -176,10 +192,28 @@ class Service:
         while (batch := self._queue.take()) is not None:
             started = time.monotonic()
             self._compute(batch)
+            self._wake_up_loop()
             seconds = time.monotonic() - started
             self._queue.done(batch, seconds)
             self._metrics.batch_rows.observe(len(batch))
             self._metrics.batch_seconds.observe(seconds)
+
+    def _wake_up_loop(self) -> None:
+        """Lets the event loop take what has ended."""
+        if self._ends and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the server ended at once, and nobody waits
+                self._loop.call_soon_threadsafe(self._end_all)
+
+    def _end_all(self) -> None:
+        """Ends the requests whose outputs are there."""
+        while self._ends:
+            computing, end = self._ends.popleft()
+            if computing.done():  # the client left, or the deadline passed
+                continue
+            if isinstance(end, Exception):
+                computing.set_exception(end)
+            else:
+                computing.set_result(end)
 
     def _compute(self, batch: Batch[TokenRow, Served]) -> None:
         """Answers the lines of a batch. Where that fails, each is done alone, so that one does not harm the others."""
@@ -211,15 +245,6 @@ class Service:
 
 def _repeated(values: tuple[int, ...] | None, length: int) -> tuple[int, ...] | None:
     return None if values is None else (values * 24)[:length]
-
-
-def _end(computing: asyncio.Future[Outputs], end: Outputs | Exception) -> None:
-    if computing.done():  # the client left, or the deadline passed
-        return
-    if isinstance(end, Exception):
-        computing.set_exception(end)
-    else:
-        computing.set_result(end)
 
 
 def _check_lengths(rows: Mapping[Limits, Sequence[TokenRow]], tasks: Snapshot) -> None:

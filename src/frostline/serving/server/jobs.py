@@ -10,8 +10,10 @@ fewer than twice as many, a thread waits for more rows, but never longer than `w
 were under way a moment ago than there are now: their clients will soon send the next. A lone row does not wait.
 
 **How much at once.** At most `batch_tokens`, and at most what takes a fifth of the deadline, because a row is answered
-when its batch is done. Threads that are idle share what waits, unless their parts would be smaller than the fixed part:
-two small batches at once are then slower than one.
+when its batch is done. But a machine that is slow for a moment must not make batches so small that the fixed part makes
+it slower still: four times that part is always allowed, and the speed of batches counts it as work. Threads that are
+idle share what waits, unless their parts would be smaller than the fixed part: two small batches at once are then
+slower than one.
 
 **When to refuse.** In a queue that is longer than the deadline, every row would be computed just too late to be of use.
 So a request is refused while the work before it would take longer than two fifths of the deadline, at the speed
@@ -45,6 +47,8 @@ _LONGEST_WAIT = 0.4
 """share of the deadline that the work before a new request may take"""
 _LONGEST_BATCH = 0.2
 """share of the deadline that a batch may take"""
+_LEAST_BATCH = 4
+"""times the fixed part that a batch may have, however long it takes: smaller ones would waste more than a fifth"""
 _KEPT = 0.9
 """weight of earlier batches in the measured speed"""
 _HALF_LIFE = 0.1
@@ -131,7 +135,7 @@ class Queue(Generic[Row, Task]):
         self._n_idle = 0
         self._n_tokens, self._cost = 0, 0.0  # of the lines that wait
         self._n_computing, self._cost_computing = 0, 0.0
-        self._done_cost, self._done_seconds = 0.0, 0.0
+        self._done_cost, self._done_fixed, self._done_seconds = 0.0, 0.0, 0.0
         self._peak, self._peak_at = 0.0, clock()
         self.fixed_tokens = 0.0
         """how many tokens take as long to compute as what a batch of any size takes"""
@@ -174,17 +178,18 @@ class Queue(Generic[Row, Task]):
     def done(self, batch: Batch[Row, Task], seconds: float) -> None:
         """Notes that a batch was computed, and how long it took."""
         cost = sum(line.cost for _, line in batch)
+        fixed = max(self._fixed_cost(line) for _, line in batch)
         with self._changed:
             self._note_peak(self._clock())
             self._n_computing -= len(batch)
             self._cost_computing -= cost
-            self._note_speed(cost, seconds)
+            self._note_speed(cost, fixed, seconds)
 
     def calibrate(self, fixed_tokens: float, cost: float, seconds: float) -> None:
-        """Takes first measurements: tokens that take as long as the fixed part, and the time that some work took."""
+        """Takes first measurements: tokens that take as long as the fixed part; the time of a batch of this cost."""
         with self._changed:
             self.fixed_tokens = fixed_tokens
-            self._note_speed(cost, seconds)
+            self._note_speed(cost, 0.0, seconds)
 
     def close(self, *, at_once: bool = False) -> None:
         """Lets threads end when nothing waits any more; `at_once` drops what waits."""
@@ -205,8 +210,14 @@ class Queue(Generic[Row, Task]):
         """Cost that one thread computes in a second."""
         return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else math.inf
 
-    def _note_speed(self, cost: float, seconds: float) -> None:
+    @property
+    def _batch_speed(self) -> float:
+        """The same, if the fixed part of batches counts as work: it does not depend on their size."""
+        return self._speed * (1 + self._done_fixed / self._done_cost) if self._done_cost else math.inf
+
+    def _note_speed(self, cost: float, fixed: float, seconds: float) -> None:
         self._done_cost = _KEPT * self._done_cost + cost
+        self._done_fixed = _KEPT * self._done_fixed + fixed
         self._done_seconds = _KEPT * self._done_seconds + seconds
 
     def _check(self, n_lines: int) -> None:
@@ -245,13 +256,16 @@ class Queue(Generic[Row, Task]):
         """The first lines, as many as fit: all threads that are idle share what waits, if that is enough."""
         part = self._n_tokens / max(1, self._n_idle)
         allowed = min(self._settings.batch_tokens, part if part >= self.fixed_tokens else self._n_tokens)
-        most_cost = self._speed * _LONGEST_BATCH * self._settings.deadline_seconds
-        now, n_tokens, cost = self._clock(), 0, 0.0
+        most_cost = self._batch_speed * _LONGEST_BATCH * self._settings.deadline_seconds
+        enough = _LEAST_BATCH * self.fixed_tokens
+        now, n_tokens, cost, fixed = self._clock(), 0, 0.0, 0.0
         batch: Batch[Row, Task] = []
         while self._lines:
             job, line, _ = self._lines[0]
             is_dead = job.is_over or job.deadline <= now
-            if batch and not is_dead and (n_tokens + line.n_tokens > allowed or cost + line.cost > most_cost):
+            fixed = max(fixed, self._fixed_cost(line))
+            is_slow = fixed + cost + line.cost > most_cost and n_tokens >= enough
+            if batch and not is_dead and (n_tokens + line.n_tokens > allowed or is_slow):
                 break
             self._lines.popleft()
             self._count(line, -1)
@@ -263,6 +277,10 @@ class Queue(Generic[Row, Task]):
         if self._lines:
             self._changed.notify()
         return batch
+
+    def _fixed_cost(self, line: Line[Any, Any]) -> float:
+        """What a batch with this line costs before its first token."""
+        return self.fixed_tokens * line.cost / max(1, line.n_tokens)
 
     def _count(self, line: Line[Any, Any], sign: int) -> None:
         self._n_tokens += sign * line.n_tokens

@@ -14,15 +14,17 @@ from typing import Any, final
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from frostline.serving.server import answers
 from frostline.serving.server.answers import BUNDLE_HEADER, ClassifyAnswer, CombinedAnswer, Prediction
 from frostline.serving.server.compute import Service
 from frostline.serving.server.http.body import read_body
+from frostline.serving.server.http.gate import Endpoint
 from frostline.serving.server.jobs import Outputs
 from frostline.serving.server.metrics import CONTENT_TYPE, Metrics
 from frostline.serving.server.page.page import docs_page, try_page
-from frostline.serving.server.refusals import ClientGoneError, Refusal, invalid
+from frostline.serving.server.refusals import Refusal, invalid
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.shapes import Asked, Body, ClassifyBody, CombinedBody, PredictBody, parse
 from frostline.serving.server.tasks import Snapshot, Tasks, check_size, chosen, only_task
@@ -70,7 +72,6 @@ def make_app(parts: Parts) -> FastAPI:
     # The framework would answer an exception that has no handler with a plain 500 before the gate sees it.
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(ClientGoneError, _left)
     app.add_exception_handler(Exception, _failed)
     _add_classify(app, parts)
     _add_predict(app, parts)
@@ -79,9 +80,13 @@ def make_app(parts: Parts) -> FastAPI:
     return app
 
 
-def route_names(app: FastAPI) -> frozenset[str]:
-    """The paths that the app answers."""
-    return frozenset(getattr(route, "path", "") for route in app.routes)
+def endpoints(app: FastAPI) -> dict[str, Endpoint | None]:
+    """The paths that the app answers, each with the function that answers a POST there, if it takes one."""
+    return {
+        route.path: route.endpoint if "POST" in (route.methods or ()) else None
+        for route in app.routes
+        if isinstance(route, Route)
+    }
 
 
 def _add_classify(app: FastAPI, parts: Parts) -> None:
@@ -168,7 +173,9 @@ def _add_pages(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        page, headers = docs_page(app.openapi(), request.headers["host"], next(iter(parts.tasks.current)))
+        page, headers = docs_page(
+            app.openapi(), request.headers.get("host", "localhost"), next(iter(parts.tasks.current))
+        )
         return Response(page, media_type="text/html", headers=headers)
 
 
@@ -214,11 +221,6 @@ async def _unknown(request: Request, error: Exception) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     return error.answer(request.scope["path"])
-
-
-async def _left(_: Request, __: Exception) -> Response:
-    """Nobody reads it, but it is counted."""
-    return Response(status_code=ClientGoneError.status)
 
 
 async def _failed(request: Request, _: Exception) -> Response:

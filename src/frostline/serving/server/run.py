@@ -29,7 +29,7 @@ from frostline.serving.server.http.gate import Gate
 from frostline.serving.server.http.protocol import protocol_for
 from frostline.serving.server.http.tokens import Tokens, check_address
 from frostline.serving.server.metrics import Metrics
-from frostline.serving.server.routes import Parts, make_app, route_names
+from frostline.serving.server.routes import Parts, endpoints, make_app
 from frostline.serving.server.settings import ServerSettings
 from frostline.serving.server.tasks import Source, Tasks
 from frostline.serving.trunk import load_trunk
@@ -77,7 +77,7 @@ class TaskServer:
         """
         app = make_app(self.parts)
         metrics, check_room = self.parts.metrics, self._service.check_room
-        gate = Gate(app, route_names(app), self._tokens, metrics, check_room, self._settings)
+        gate = Gate(app, endpoints(app), self._tokens, metrics, check_room, self._settings)
         config = uvicorn.Config(
             gate,
             http=protocol_for(_with_room(self._settings)),

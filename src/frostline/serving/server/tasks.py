@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from frostline.errors import DataError, FrostlineError, UsageError
 from frostline.kinds import KINDS, Kind
-from frostline.serving.bundle import Bundle, BundleManifest, open_bundle
+from frostline.serving.bundle import Bundle, BundleManifest, Stamp, bundle_stamp, open_bundle
 from frostline.serving.rows import Limits, Text
 from frostline.serving.server.refusals import invalid, unknown_task
 from frostline.serving.tail import Tail, load_tail
@@ -159,6 +159,7 @@ class Tasks:
     def __init__(self, trunk: Trunk, sources: Sequence[Source], probe: Probe) -> None:
         """Loads all bundles; raises one error that names everything that is wrong with any of them."""
         self._trunk, self._sources, self._probe = trunk, sources, probe
+        self._stamps: dict[Source, Stamp | None] = {}  # of files that were read and found good
         loaded: dict[str, Served] = {}
         faults = []
         for source in sources:
@@ -191,6 +192,14 @@ class Tasks:
 
     def _load(self, source: Source, before: Served | None) -> Served:
         """The task of a bundle, tried on one text; the same as before if the bundle is."""
+        stamp = bundle_stamp(source.folder)
+        if before is not None and stamp is not None and stamp == self._stamps.get(source):
+            return before  # its files were not touched; to read and hash them all would take time from the requests
+        task = self._read(source, before)
+        self._stamps[source] = stamp
+        return task
+
+    def _read(self, source: Source, before: Served | None) -> Served:
         bundle = open_bundle(source.folder)
         name = source.name or bundle.manifest.name
         if before is not None and name != before.name:

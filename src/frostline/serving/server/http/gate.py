@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import final
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frostline.serving.server.http.lag import LoopLag
 from frostline.serving.server.http.tokens import Tokens, is_loopback_name
 from frostline.serving.server.metrics import Metrics
-from frostline.serving.server.refusals import Refusal, overloaded
+from frostline.serving.server.refusals import ClientGoneError, Refusal, overloaded
 from frostline.serving.server.settings import ServerSettings
 
 OPEN_ROUTES = frozenset({"/health", "/ready"})
@@ -33,6 +35,8 @@ _HEADERS = (
     (b"x-frame-options", b"DENY"),
 )
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 log = logging.getLogger("frostline.server")
 
 
@@ -43,7 +47,7 @@ class Gate:
     def __init__(
         self,
         app: ASGIApp,
-        routes: frozenset[str],
+        routes: Mapping[str, Endpoint | None],
         tokens: Tokens,
         metrics: Metrics,
         check_room: Callable[[], None],
@@ -53,7 +57,8 @@ class Gate:
 
         Args:
             app: what is behind it.
-            routes: the paths that the app knows.
+            routes: the paths that the app knows. Where a POST has an endpoint, it is called directly: the app's own
+                way to it takes a quarter of a millisecond.
             tokens: who may come in.
             metrics: where requests are counted.
             check_room: raises a Refusal (429) while too much is waiting.
@@ -72,15 +77,23 @@ class Gate:
         route = scope["path"] if scope["path"] in self._routes else "other"
         started = time.monotonic()
         answer = _Sending(send)
+        endpoint: Endpoint | None = None
         try:
-            self._check(route, _headers(scope))
+            self._check(route, dict(scope["headers"]))
             if scope["method"] == "POST":  # work: refused here, before its body is read, it costs least
                 if self.lag.seconds > self._latest:
                     raise overloaded(self.lag.seconds)
                 self._check_room()
-            await self._app(scope, receive, answer.send)
+                endpoint = self._routes.get(route)
+            if endpoint is None:
+                await self._app(scope, receive, answer.send)
+            else:
+                response = await endpoint(Request(scope, receive))
+                await response(scope, receive, answer.send)
         except Refusal as refusal:
             await refusal.answer(route)(scope, receive, answer.send)
+        except ClientGoneError:  # nobody reads an answer, but it is counted
+            answer.status = ClientGoneError.status
         except Exception as error:  # noqa: BLE001 - the server's outer frame: one request fails, the others go on
             log.error("%s: this is a fault of frostline; please report it\n%s", route, _places(error))
             if not answer.status:
@@ -91,13 +104,13 @@ class Gate:
         self._metrics.request_seconds.labels(route).observe(seconds)
         log.debug("%s %s %d %.1f ms", scope["method"], route, answer.status, 1000 * seconds)
 
-    def _check(self, route: str, headers: Mapping[str, str]) -> None:
+    def _check(self, route: str, headers: Mapping[bytes, bytes]) -> None:
         """Raises a Refusal unless the request may come in."""
         if not self._tokens.are_needed:
-            if not is_loopback_name(headers.get("host", "")):
+            if not is_loopback_name(headers.get(b"host", b"").decode("latin-1")):
                 what = "this server answers only requests to localhost, because it has no token"
                 raise Refusal(403, "unauthorized", what)
-        elif route not in OPEN_ROUTES and not self._tokens.allow(headers.get("authorization", "")):
+        elif route not in OPEN_ROUTES and not self._tokens.allow(headers.get(b"authorization", b"").decode("latin-1")):
             ask = 'Basic realm="frostline: any name, the token as password", charset="UTF-8"'
             raise Refusal(
                 401,
@@ -122,10 +135,6 @@ class _Sending:
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
         await self._send(message)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _places(error: BaseException) -> str:

@@ -1,16 +1,20 @@
 """uvicorn's HTTP protocol with an end to everything: slow senders, slow readers, idle and surplus connections.
 
 uvicorn itself waits for ever for the first byte of a connection, for the rest of a head and for a client that does not
-read its answer. h11 keeps the state of both sides, so one timer is enough: it runs while the client has to send.
+read its answer. Here one timer runs while it is the client's turn to send.
+
+The parser is httptools, written in C: h11, in Python, took a fifth of the event loop's time, which the threads that
+compute then lack. It leaves more to us: limits for heads, and requests that are malformed but can be parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 from typing import Any, ClassVar, cast, final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from frostline.serving.server.refusals import Refusal
 from frostline.serving.server.settings import ServerSettings
@@ -19,14 +23,17 @@ _MOST_REFUSED = 250
 """connections above the limit that are answered with 429; even more are closed at once"""
 _GRACE_SECONDS = 0.3
 """how long an idle connection may still send a request after the server was asked to end"""
+_MOST_HEAD_BYTES = 2**16
+"""of a request's first line and headers"""
+_INVALID = "Invalid HTTP request received."
 
 
 @final
 class _OneWrite:
     """A transport that sends what is written in one step of the event loop with one system call.
 
-    uvicorn writes the head, the body and the end of an answer one after another. Each call gives the interpreter to the
-    threads that compute, and the event loop waits until it gets it back.
+    uvicorn writes the head and the body of an answer one after another. Each call gives the interpreter to the threads
+    that compute, and the event loop waits until it gets it back.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -53,17 +60,31 @@ class _OneWrite:
             self._transport.write(b"".join(parts))
 
 
-class TimedProtocol(H11Protocol):
+@final
+class _Sending(enum.Enum):
+    """What a client sends next."""
+
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    NOTHING = enum.auto()
+    """its request is complete"""
+
+
+class TimedProtocol(HttpToolsProtocol):
     """One connection. A subclass with the settings of a server is what uvicorn gets."""
 
     settings: ClassVar[ServerSettings] = ServerSettings()
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._sending = _Sending.HEAD
         self._timer: asyncio.TimerHandle | None = None
-        self._timed_state: object = None
+        self._timed: _Sending | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._is_ending = False
+        self._is_deaf = False
+        self._has_declined = False
+        self._n_head = 0
         self._n_unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -77,7 +98,9 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers."""
+        """Stops the timers, and tells requests that wait behind another one."""
+        for cycle, _ in self.pipeline:
+            cycle.disconnected = True
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         for timer in (self._timer, self._write_timer):
@@ -85,18 +108,69 @@ class TimedProtocol(H11Protocol):
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Takes what the client sent; what follows an early answer, such as 413, is read and forgotten for a while."""
-        super().data_received(data)
-        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
-            self._n_unread += len(data)
-            if self._n_unread > 4 * self.settings.max_body_bytes:
-                self.transport.abort()
+        """Takes what the client sent. After bytes that are not HTTP, nothing more is read."""
+        self._unset_keepalive_if_required()
+        if self._is_deaf:
+            return
+        is_head, n_head = self._sending is _Sending.HEAD, self._n_head
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._end_after_answers()
+        else:
+            if is_head and self._sending is _Sending.HEAD and self._n_head == n_head:
+                self._n_head += len(data)  # of a line that has no end yet
+                if self._n_head > _MOST_HEAD_BYTES:
+                    self._end_after_answers()
         self._watch()
 
-    def on_response_complete(self) -> None:
-        """Starts the wait for the next request."""
-        super().on_response_complete()
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._sending, self._n_head = _Sending.HEAD, 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the first line."""
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        super().on_header(name, value)
+        self._count_head(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        """The end of a head. An exception makes the parser give up, and the client gets a 400."""
+        if self.parser.should_upgrade():
+            return
+        version = self.parser.get_http_version()
+        n_hosts = sum(name == b"host" for name, _ in self.headers)
+        if version not in ("1.0", "1.1") or n_hosts > 1 or (version == "1.1" and not n_hosts):
+            raise ValueError(version, n_hosts)
+        super().on_headers_complete()
+        self._sending = _Sending.BODY
         self._n_unread = 0
+        # A client that expects a sign, and was refused, may send the body, or another request instead.
+        if self.expect_100_continue or self._has_declined:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body; what follows an early answer, such as 413, is read and forgotten for a while."""
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._n_unread += len(body)
+            if self._n_unread > 4 * self.settings.max_body_bytes:
+                self.transport.abort()
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+            self._sending = _Sending.NOTHING
+
+    def on_response_complete(self) -> None:
+        """Starts the wait for the next request, or the next request that is already there."""
+        super().on_response_complete()
         self._watch()
 
     def shutdown(self) -> None:
@@ -105,10 +179,10 @@ class TimedProtocol(H11Protocol):
         A client may have sent a request that was not read yet. Closing at once would lose it.
         """
         self._is_ending = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
-        else:
+        if self._is_answered:
             self.loop.call_later(_GRACE_SECONDS, self._close_if_idle)
+        else:
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         """Starts the time in which the client has to read."""
@@ -121,24 +195,68 @@ class TimedProtocol(H11Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
 
+    @property
+    def _is_answered(self) -> bool:
+        """Whether every request so far has its answer."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _parse(self, data: bytes) -> None:
+        """Parses bytes; a request for another protocol, such as HTTP/2, is read as if it did not ask for that.
+
+        The parser itself would skip the body of such a request. Java's client sends them.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            if self._has_declined or method == b"CONNECT":
+                raise httptools.HttpParserError from upgrade
+            self._has_declined = True
+            headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            first = b"%s %s HTTP/%s\r\n" % (method, self.url, version)
+            self.parser.feed_data(b"".join([first, *headers, b"\r\n", data[upgrade.args[0] :]]))
+
+    def _count_head(self, n_bytes: int) -> None:
+        self._n_head += n_bytes
+        if self._n_head > _MOST_HEAD_BYTES:
+            raise ValueError(self._n_head)
+
+    def _end_after_answers(self) -> None:
+        """Reads nothing more; complete requests are answered, then the connection ends. 400 if none is."""
+        self._is_deaf = True
+        if self._sending is not _Sending.BODY:
+            if self._is_answered:
+                self.send_400_response(_INVALID)
+            else:
+                self.cycle.keep_alive = False
+        elif self.cycle.response_started or self.pipeline:  # a 400 would be read as a part of another answer
+            self.transport.close()
+        else:
+            self.send_400_response(_INVALID)
+
     def _close_if_idle(self) -> None:
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._is_answered and self._sending is not _Sending.BODY and not self.transport.is_closing():
             self.transport.close()
 
     def _watch(self) -> None:
-        """Times the client while it is its turn: from a state's beginning, however many bytes drip in."""
+        """Times the client while it is its turn: from the beginning of a part, however many bytes drip in."""
         if self._is_ending and self.cycle is not None:
             self.cycle.keep_alive = False
-        state = self.conn.their_state
-        if state is self._timed_state:
+        now: _Sending | None = self._sending
+        if now is not _Sending.BODY:
+            now = _Sending.HEAD if self._is_answered else None
+        elif self.pipeline:  # it waits for the answer to an earlier request, and we read no more
+            now = None
+        if now is self._timed:
             return
-        self._timed_state = state
+        self._timed = now
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing():
+        if now is not None and not self.transport.is_closing():
             # A slow body is answered with 408 first; this ends connections where that did not help.
-            extra = 1.0 if state is h11.SEND_BODY else 0.0
+            extra = 1.0 if now is _Sending.BODY else 0.0
             self._timer = self.loop.call_later(self.settings.read_seconds + extra, self.transport.abort)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -65,6 +66,7 @@ def check_address(host: str, addresses: Sequence[str], tokens: Tokens) -> None:
     )
 
 
+@functools.lru_cache(maxsize=16)
 def is_loopback_name(host: str) -> bool:
     """Whether a Host header names this machine; a page elsewhere whose name leads here (DNS rebinding) does not."""
     name = host.strip().lower()
