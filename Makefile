@@ -8,8 +8,9 @@ INSTALLED := .venv/.installed
 demo: $(INSTALLED)
 	.venv/bin/frostline demo
 
+# Three processes on two cores: some of them wait, for a server, a killed command or a browser.
 test: $(INSTALLED)
-	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 check: $(INSTALLED)
 	.venv/bin/ruff check

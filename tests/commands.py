@@ -27,7 +27,7 @@ from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.storage.runs import FolderIdentity, Store
 
-SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8")
+SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "16")
 """Settings of the shared curve: 2 runs of the line search, 3 seeds of the full model and of the depths 1, 2, 3."""
 N_SEARCHED, N_SEEDS, DEPTHS = 2, 3, (1, 2, 3)
 N_RUNS = N_SEARCHED + N_SEEDS * (1 + len(DEPTHS))

@@ -34,13 +34,13 @@ from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
 
 SLOWEST = (
-    "test_search.py", "strategies/test_strategy_conformance.py", "test_docs.py", "torture/test_disturbed.py",
-    "execution/test_local.py", "execution/test_contract.py", "test_readme.py", "model/test_families.py",
-    "test_as_plain.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py", "test_against_trainer.py",
-    "training/test_loop.py", "storage/test_cache_disturbed.py", "report/test_page_in_browser.py", "test_real.py",
-    "report/test_comparison_page.py", "training/test_prefix_once.py", "training/test_fitting.py", "test_stored.py",
-    "training/test_subsets.py", "execution/test_sharing.py", "test_swapped_models.py", "test_package.py",
-    "serving/test_server_process.py", "serving/test_server_page.py",
+    "strategies/test_strategy_conformance.py", "test_search.py", "model/test_families.py", "test_readme.py",
+    "execution/test_local.py", "test_docs.py", "test_as_plain.py", "torture/test_disturbed.py",
+    "execution/test_contract.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py",
+    "test_against_trainer.py", "training/test_loop.py", "storage/test_cache_disturbed.py",
+    "report/test_page_in_browser.py", "test_real.py", "report/test_comparison_page.py", "training/test_prefix_once.py",
+    "training/test_fitting.py", "test_stored.py", "training/test_subsets.py", "execution/test_sharing.py",
+    "test_swapped_models.py", "test_package.py", "serving/test_server_process.py", "serving/test_server_page.py",
 )  # fmt: skip
 """The slowest files come first (`--no-loadscope-reorder`): at the end, one process would do the last of them alone."""
 
@@ -81,11 +81,19 @@ def _draw_once(spec: Any, **settings: Any) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _done_once() -> None:
-    """Builds the commands once, and draws the same chart once: many tests make the same report."""
+    """Builds the commands once, and draws nothing: every command writes a page with up to a dozen charts."""
     from frostline.cli.app import app
 
     forked_commands.build_once(app)
-    vars(vl_convert)["vegalite_to_svg"] = _draw_once
+    vars(vl_convert)["vegalite_to_svg"] = forked_commands.sketch
+
+
+@pytest.fixture(scope="module")
+def draws() -> Iterator[None]:
+    """For tests of reports: charts are drawn, the same one once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vl_convert, "vegalite_to_svg", _draw_once)
+        yield
 
 
 @pytest.fixture

@@ -271,6 +271,12 @@ def _forked(
     return process, pid
 
 
+def sketch(spec: Mapping[str, object], **_: object) -> str:
+    """An empty picture instead of a chart. What cannot be drawn, because it is not JSON, fails here too."""
+    json.dumps(spec, allow_nan=False)
+    return '<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>'
+
+
 def build_once(app: typer.Typer) -> None:
     """Has typer build the commands of the app once per process; it would do so for each call of `main`."""
     from typer import main as typer_main
@@ -291,13 +297,15 @@ def close() -> None:
 
 def main() -> None:
     """Imports what commands need, then forks them."""
-    import altair  # noqa: F401 - a second for each command that draws
+    import altair  # noqa: F401 - a second for each command that makes a page
+    import vl_convert
     from transformers import conversion_mapping
 
     import frostline.training.run  # noqa: F401
     from frostline.cli.app import app
 
     build_once(app)
+    vars(vl_convert)["vegalite_to_svg"] = sketch
     conversion_mapping.get_checkpoint_conversion_mapping("bert")  # the library computes it once per process
     gc.freeze()
     fork_server.serve(socket.socket(fileno=int(sys.argv[1])), _become)

@@ -363,7 +363,7 @@ SCRIPT = """
 import frostline
 
 curve = frostline.curve({model!r}, {train!r}, dev={dev!r}, out={out!r}, seeds=3, lrs=(1e-3, 3e-3), epochs=2,
-                        batch_size=8, workers=1)
+                        batch_size=16, workers=1)
 point = curve.operating_point(keep=0.9)
 assert isinstance(point, frostline.OperatingPoint), point
 assert (point.keep, point.scale) == (0.9, "ratio")
@@ -420,7 +420,7 @@ class TestPackage:
     def test_no_progress_bar_reaches_standard_output(
         self, toy: Toy, out_copy: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        settings: dict[str, Any] = {"seeds": 3, "lrs": (1e-3, 3e-3), "epochs": 2, "batch_size": 8, "rerun": "never"}
+        settings: dict[str, Any] = {"seeds": 3, "lrs": (1e-3, 3e-3), "epochs": 2, "batch_size": 16, "rerun": "never"}
         study = frostline.curve(str(toy.model), str(toy.train), dev=str(toy.dev), out=out_copy, workers=1, **settings)
         assert study.runs.reused == N_RUNS
         said = capsys.readouterr()

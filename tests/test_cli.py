@@ -212,7 +212,7 @@ class TestAgain:
 class TestSameBits:
     def test_one_worker_gives_the_bits_of_two(self, toy: Toy, undisturbed: Finished, tmp_path: Path) -> None:
         rate = str(undisturbed.json["learning_rate"])
-        asked = ["curve", str(toy.model), str(toy.train), "--dev", str(toy.dev), "--epochs", "2", "--batch-size", "8"]
+        asked = ["curve", str(toy.model), str(toy.train), "--dev", str(toy.dev), "--epochs", "2", "--batch-size", "16"]
         # A depth and a seed less, the seeds in another order: prefix states are extended from other depths.
         asked += ["--lr", rate, "--seeds", "1,0", "--frozen", "1,3", "--workers", "1", "--out", str(tmp_path / "out")]
         assert main(asked) == 0

@@ -27,6 +27,8 @@ from frostline.studies.requests.resolve import trained_words
 from frostline.testing.models import make_model, make_spec
 from frostline.training.run import Runner
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 NAMES = ("full", "freeze:+1", "lora:2", "features", "gradual")
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,1e-2", "--epochs", "2", "--batch-size", "8", "--json")
 N_FIRST = 4 * (2 * 2 + 2 * 2) + 5 * 3

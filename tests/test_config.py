@@ -182,7 +182,7 @@ def test_everything_is_settled_in_it(undisturbed: Finished, toy: Toy) -> None:
     assert written == {
         "model": str(toy.model), "task": str(toy.train), "out": str(undisturbed.out), "dev": str(toy.dev),
         "dev-share": 0.1, "text": "text", "label": "label", "kind": "classification", "metric": "accuracy",
-        "epochs": 2, "batch-size": 8, "max-length": 42, "frozen-dropout": False, "threads": 1, "device": "cpu",
+        "epochs": 2, "batch-size": 16, "max-length": 42, "frozen-dropout": False, "threads": 1, "device": "cpu",
         "warmup-share": 0.1, "weight-decay": 0.0, "clip-norm": 1.0, "precision": "fp32", "master-seed": 0,
         "no-cache": False, "cache-dtype": "fp32", "varlen": False, "cache-max-gb": 8.0, "frozen": [1, 2, 3],
         "seeds": [0, 1, 2], "keep": [0.9],

@@ -153,7 +153,7 @@ class TestStoredRuns:
         with pytest.raises(UsageError, match=f"--same-environment: 2 stored runs were made with torch {OLD}"):
             package.train(
                 toy.model, toy.train, dev=str(toy.dev), frozen=2, save=out_copy.parent / "saved", out=out_copy,
-                lrs=(1e-3, 3e-3), epochs=2, batch_size=8, same_environment=True,
+                lrs=(1e-3, 3e-3), epochs=2, batch_size=16, same_environment=True,
             )  # fmt: skip
         assert not (out_copy.parent / "saved").exists()
 

@@ -22,6 +22,8 @@ from frostline.testing.models import make_task
 from frostline.training.prefix import Prefixes
 from frostline.training.prepare import Preparer
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 PER_CLASS = (2, 5)
 NAMES = ("full", "features")
 SETTINGS = ("--seeds", "3", "--lr", "1e-2", "--steps", "6", "--epochs", "2", "--batch-size", "4", "--json")

@@ -11,6 +11,8 @@ import pytest
 
 from frostline.cli import main
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-data.md").read_text(encoding="utf-8")
 _NUMBER = re.compile(r"\d+ (min|s|MB|kB)\b|\babout [^,]*,")
 

@@ -20,7 +20,7 @@ from frostline.serving.bundle import open_bundle
 from frostline.studies.registry import chapters
 from frostline.testing.models import make_task
 
-RATES = ("--lrs", "1e-3,3e-3,1e-2", "--epochs", "3", "--batch-size", "16")
+RATES = ("--lrs", "1e-3,3e-3,1e-2", "--epochs", "3", "--batch-size", "32")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from frostline.records.requests import StudyRequest
 from frostline.studies.grids import SizesRequest, SizesStudy
 from frostline.studies.requests.resolve import Resolver
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 SIZES = (16, 32, 64)
 SETTINGS = ("--seeds", "2", "--lr", "1e-2", "--epochs", "1", "--batch-size", "8", "--frozen", "2,3", "--json")
 

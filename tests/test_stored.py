@@ -22,6 +22,8 @@ from frostline.storage.runs import Store
 from frostline.studies.curve import CurveStudy
 from frostline.studies.registry import chapters
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 SETTINGS = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--frozen", "2,3", "--batch-size", "8", "--json")
 
 

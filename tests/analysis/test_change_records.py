@@ -13,6 +13,8 @@ from frostline.analysis.inside.change import Change, MeasuredDepth, StrategyChan
 from frostline.report.formats.registry import render
 from frostline.report.inside.change_chapter import ChangeChapter
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 N_LAYERS = 4
 
 

@@ -16,6 +16,8 @@ from frostline.analysis.inside.scout import (
     scores_of,
 )
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 N_LAYERS = 6
 COSTS = {rule.name: 0.1 for rule in RULES}
 TASKS = ("sst2", "cola", "mrpc", "rte")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Self
 import pytest
 import torch
 
+from commands import children, workers_of
 from frostline.execution.events import Broadcast, Listener
 from frostline.execution.executor import Executor, Job, Outcome
 from frostline.execution.fork_server import ForkServer
@@ -26,9 +28,14 @@ def make_local(n_workers: int) -> LocalProcesses:
     return LocalProcesses(n_workers, threads=1, max_cache_bytes=0)
 
 
-@pytest.mark.usefixtures("own_fork_servers")
+def forked_pids() -> set[int]:
+    """Fork servers that were themselves forked, and their workers."""
+    servers = workers_of(os.getpid())
+    return servers | {pid for server in servers for pid, _ in children(server)}
+
+
 def test_local_processes_keep_the_contract(tmp_path: Path) -> None:
-    check_executor(make_local, tmp_path)
+    check_executor(make_local, tmp_path, forked_pids)
 
 
 @pytest.fixture(scope="module")

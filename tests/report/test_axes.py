@@ -131,7 +131,7 @@ def test_tables_have_the_column_of_the_axis(axis: str) -> None:
 
 @pytest.mark.parametrize("axis", AXES)
 def test_a_chart_draws_every_value(axis: str) -> None:
-    chart = curve_charts.curve_chart(_curve(axis)).to_dict()
+    chart = curve_charts.curve_chart(_curve(axis))
     assert "frozen" not in str(chart)
     layers = chart["layer"]
     values = {row["x"] for rows in chart["datasets"].values() for row in rows}
@@ -142,7 +142,7 @@ def test_a_chart_draws_every_value(axis: str) -> None:
 
 def test_a_subspace_of_no_dimension_has_a_place_on_the_axis() -> None:
     curve = make_axis_curve(make_axis("subspace", (1000, 10, 0)), FULL_SCORES, SCORES)
-    layers = curve_charts.curve_chart(curve).to_dict()["layer"]
+    layers = curve_charts.curve_chart(curve)["layer"]
     assert {layer["encoding"]["x"]["scale"]["type"] for layer in layers} == {"symlog"}
     assert "<svg" in curve_charts.svg(curve)
 
@@ -189,7 +189,7 @@ def test_gains_are_drawn_with_their_intervals() -> None:
     curve = make_curve(FULL_SCORES, {1: SCORES[0], 2: SCORES[1], 4: SCORES[2]})
     chart = panels.gains_chart([curve])
     assert chart is not None
-    said = [row["said"] for row in _rows(chart.to_dict()) if row["kind"] == "mean"]
+    said = [row["said"] for row in _rows(chart) if row["kind"] == "mean"]
     assert said[0].startswith("from 0 to 2: +0.09")
     table = curve_tables.gains_table([curve])
     assert [row[2:4] for row in table.rows] == [("4", "2"), ("2", "1")]
@@ -199,7 +199,7 @@ def test_gains_are_drawn_with_their_intervals() -> None:
 def _rows(chart: dict[str, object]) -> list[dict[str, str]]:
     data = chart["data"]
     assert isinstance(data, dict)
-    rows = data.get("values") or chart["datasets"][data["name"]]  # type: ignore[index]
+    rows = data["values"]
     assert isinstance(rows, list)
     return rows
 

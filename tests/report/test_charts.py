@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import altair as alt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def words(root: ElementTree.Element) -> list[str]:
 
 def layers(curve: Curve) -> list[dict[str, Any]]:
     """The chart's layers as (mark, rows), with the rows put back in place."""
-    spec = curve_chart(curve).to_dict()
+    spec = curve_chart(curve)
     rows = spec.get("datasets", {})
     return [
         {"mark": layer["mark"], "rows": layer["data"].get("values") or rows[layer["data"]["name"]]}
@@ -43,6 +44,10 @@ def rows_of(curve: Curve, mark: str, **style: object) -> list[dict[str, Any]]:
     """The rows of the layers with this mark and style."""
     chosen = [at for at in layers(curve) if at["mark"]["type"] == mark and style.items() <= at["mark"].items()]
     return [row for layer in chosen for row in layer["rows"]]
+
+
+def test_it_agrees_with_the_schema() -> None:
+    alt.LayerChart.from_dict(curve_chart(make_curve()))
 
 
 def test_the_picture_says_the_answer_and_names_what_it_shows() -> None:

@@ -66,7 +66,7 @@ def test_the_chart_has_a_dot_and_a_bar_for_each_strategy_and_size() -> None:
     chart = few_chart(_few())
     assert chart is not None
     ((_, spec),) = panels_of(chart)
-    (rows,) = spec["datasets"].values()
+    rows = spec["data"]["values"]
     assert [sum(row["kind"] == kind for row in rows) for kind in ("mean", "interval", "chance")] == [6, 6, 1]
     at_eight = {row["x"] for row in rows if row["kind"] == "mean" and "8 per class" in row["said"]}
     assert len(at_eight) == 3, "they stand a little apart"

@@ -31,7 +31,7 @@ def trained(toy: Toy, undisturbed: Finished, tmp_path_factory: pytest.TempPathFa
     """`train` in an out folder where the curve has been; the model is beside it, under `saved`."""
     folder = tmp_path_factory.mktemp("train")
     out = Path(shutil.copytree(undisturbed.out, folder / "out"))
-    asked = ["train", str(toy.model), str(toy.train), "--dev", str(toy.dev), "--epochs", "2", "--batch-size", "8"]
+    asked = ["train", str(toy.model), str(toy.train), "--dev", str(toy.dev), "--epochs", "2", "--batch-size", "16"]
     return frostline(*asked, "--frozen", str(N_FROZEN), "--save", str(folder / "saved"), "--json", out=out)
 
 

@@ -22,7 +22,9 @@ from frostline.studies.inside.scout import ScoutStudy
 from frostline.studies.registry import chapters
 from frostline.testing.studies import check_study
 
-TRAINING = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "8", "--workers", "1")
+pytestmark = pytest.mark.usefixtures("draws")
+
+TRAINING = ("--seeds", "3", "--lrs", "1e-3,3e-3", "--epochs", "2", "--batch-size", "16", "--workers", "1")
 
 
 def asked(name: str, toy: Toy, *more: str) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ from frostline.studies.requests.resolve import Resolver
 from frostline.studies.requests.settings import CurveSettings
 from frostline.testing.studies import check_study
 
+pytestmark = pytest.mark.usefixtures("draws")
+
 N_HEADS, N_RUNS = 6, 8
 """three layers of two; one run for importance and one for each of seven orders"""
 

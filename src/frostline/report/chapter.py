@@ -22,7 +22,7 @@ from frostline.report.sections import Section
 from frostline.report.tables import NAMES, Table, yes
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 ROLE_WORDS = {"replicate": "replicate", "line_search": "line search", "tuning": "tuning"}
 

@@ -17,7 +17,7 @@ from frostline.report.tables import Table, number_row
 from frostline.report.wording import comparison_words, curve_words
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _RATES = (
     "Score of each learning rate on the rows that decide; the ring marks the one that was chosen. All panels have the "

@@ -22,7 +22,7 @@ from frostline.report.tables import Table, number_row, without_names
 from frostline.report.wording import axis_words, curve_words, run_words
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _RATES = "Score on dev of each learning rate; the ring marks the one that was chosen."
 _COST = "Score against the time to train and evaluate one run, without computing the frozen layers. The labels are "

@@ -16,7 +16,7 @@ from frostline.report.tables import Table
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _COLOURS = {
     ACCENT: "var(--accent)",

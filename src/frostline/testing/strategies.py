@@ -57,7 +57,7 @@ def make_tiny_spec(strategy: str, family: Family, folder: Path) -> RunSpec:
     model, task = folder / "model", folder / "task.csv"
     if not model.is_dir():
         make_model(model, family, n_layers=N_LAYERS)
-        make_task(task, n_rows=48)
+        make_task(task, n_rows=24)
     resolved = parse(strategy).resolved(N_LAYERS, "classification")
     rate = 1e-2 if resolved.has_rate else 0.0
     spec = make_spec(model, task, strategy=resolved.name, epochs=3, optimizer="sgd", learning_rate=rate)

@@ -12,7 +12,7 @@ from frostline.report.charts.marks import axis, layer, row, styled
 from frostline.report.tables import Table
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _CELL, _ROW = 44, 32
 _MOST_WORDS = 16
@@ -52,7 +52,7 @@ def cells_chart(cells: Cells) -> Drawing:
         words = layer("cell", "text", color=INK, fontSize=11)
         drawn.append(words.encode(x=x, y=y, text=alt.Text("label:N")))
     width = min(900, _CELL * n_heads)
-    return styled(alt.layer(*drawn, data=alt.InlineData(values=rows)).properties(width=width, height=_ROW * n_layers))
+    return styled(drawn, rows, (width, _ROW * n_layers))
 
 
 def cells_table(cells: Cells) -> Table:

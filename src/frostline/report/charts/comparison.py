@@ -37,7 +37,7 @@ from frostline.report.wording.comparison_words import CostKind
 if TYPE_CHECKING:
     import altair as alt
 
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 WIDTH, HEIGHT = 680, 380
 COST_WORDS: dict[CostKind, str] = {
@@ -95,29 +95,23 @@ def cost_chart(comparison: Comparison, kind: CostKind) -> Drawing | None:
     rows = list(_cost_rows(comparison, kind, shown, frame))
     layers = [layer("bar", "rule", color=GREY, strokeDash=[5, 4]).encode(y=y)]
     layers += [mark.encode(x=x, y=y) for mark in _cost_marks()]
-    drawn = alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=WIDTH, height=HEIGHT)
-    return styled(drawn)
+    return styled(layers, rows, (WIDTH, HEIGHT))
 
 
 def titled_chart(comparison: Comparison) -> Drawing:
     """The chart of costs that can stand alone: its title is the answer; empty if no run finished."""
-    import altair as alt
-
     chart = cost_chart(comparison, "seconds") or cost_chart(comparison, "parameters") or _empty_chart()
-    title = alt.TitleParams(
-        text=textwrap.wrap(comparison_words.short_answer(comparison), _TITLE_WIDTH),
-        subtitle=[*textwrap.wrap(comparison_words.title(comparison), _SUBTITLE_WIDTH), LEGEND],
-    )
-    chart = chart.properties(title=title)
-    chart.config, chart.padding = alt.Config(**charts.STYLE), 12
-    return chart
+    title = {
+        "text": textwrap.wrap(comparison_words.short_answer(comparison), _TITLE_WIDTH),
+        "subtitle": [*textwrap.wrap(comparison_words.title(comparison), _SUBTITLE_WIDTH), LEGEND],
+    }
+    return chart | {"title": title, "config": charts.STYLE, "padding": 12}
 
 
 def _empty_chart() -> Drawing:
     import altair as alt
 
-    words = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="no run finished", color=GREY)
-    return alt.layer(words).properties(width=WIDTH, height=HEIGHT)
+    return styled([alt.Chart().mark_text(text="no run finished", color=GREY)], [{}], (WIDTH, HEIGHT))
 
 
 LEGEND = "Dots: means, with 95% intervals over seeds; line and coloured dots: the front, which no strategy beats"

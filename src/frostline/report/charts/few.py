@@ -12,7 +12,7 @@ from frostline.report.charts.curve import GREY, Row
 from frostline.report.charts.marks import COLOURS, axis, cut, extent, layer, legend, row, short, styled, y_axis
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _WIDTH, _HEIGHT = 620, 340
 _APART = 0.035
@@ -39,7 +39,7 @@ def few_chart(few: FewExamples) -> Drawing | None:
     ]
     layers = [layer("chance", "rule", color=GREY, strokeDash=[1, 3]).encode(y=y)]
     layers += [mark.encode(x=x, y=y, color=colour) for mark in drawn]
-    return styled(alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=_WIDTH, height=_HEIGHT))
+    return styled(layers, rows, (_WIDTH, _HEIGHT))
 
 
 def _rows(few: FewExamples) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from frostline.report.tables import Table
 from frostline.report.wording import axis_words
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 HeatView = Literal["score", "train_score"]
 HEAT_VIEWS: tuple[HeatView, ...] = ("score", "train_score")
@@ -57,9 +57,7 @@ def heat_chart(grid: Grid, view: HeatView) -> Drawing | None:
         layer("cell", "rect", is_said=True, fill=ACCENT, cornerRadius=3).encode(x=x, y=y, fillOpacity=shade),
         layer("word", "text", color=INK, fontSize=12).encode(x=x, y=y, text=alt.Text("label:N")),
     ]
-    return styled(
-        alt.layer(*layers, data=alt.InlineData(values=rows)).properties(width=_WIDTH, height=_ROW * len(names))
-    )
+    return styled(layers, rows, (_WIDTH, _ROW * len(names)))
 
 
 def heat_table(grid: Grid, view: HeatView) -> Table:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from frostline.analysis import Interval
 from frostline.records.depth import Depth
 from frostline.report import numbers
-from frostline.report.charts.curve import ACCENT, FONT, GREY, INK, PALE, Row
+from frostline.report.charts.curve import ACCENT, FONT, GREY, INK, PALE, Drawing, Row, overlaid
 
 if TYPE_CHECKING:
     import altair as alt
-
-    Drawing = alt.LayerChart | alt.FacetChart
 
 N_COLUMNS = 4
 SECOND = "#b4530a"
@@ -154,30 +152,27 @@ def faceted(
     import altair as alt
 
     panels = list(dict.fromkeys(each["panel"] for each in rows))
-    width, height = (520, 290) if len(panels) == 1 else size
-    layered = alt.layer(*layers, data=alt.InlineData(values=list(rows))).properties(width=width, height=height)
-    facet = alt.Facet("panel:N", title=None, sort=panels)
-    chart: Drawing = layered if len(panels) == 1 else layered.facet(facet, columns=n_columns)
-    chart = chart.resolve_scale(x="independent", y="independent") if len(panels) > 1 else chart
-    return styled(chart)
+    if len(panels) == 1:
+        return styled(layers, rows, (520, 290))
+    chart = styled(layers, rows, size)
+    spec = {name: chart.pop(name) for name in ("layer", "width", "height")}
+    facet = alt.Facet("panel:N", title=None, sort=panels).to_dict(validate=False, context={"data": None})
+    scales = {"scale": {"x": "independent", "y": "independent"}}
+    return chart | {"spec": spec, "facet": facet, "columns": n_columns, "resolve": scales}
 
 
-def styled(chart: Drawing) -> Drawing:
-    """The chart with our fonts and colours."""
-    import altair as alt
-
-    chart.config, chart.padding = alt.Config(**STYLE), 4
-    return chart
+def styled(layers: Sequence[alt.Chart], rows: Sequence[Row], size: tuple[int, int]) -> Drawing:
+    """Layers over the same rows, with our fonts and colours."""
+    return overlaid(layers, size) | {"data": {"values": list(rows)}, "config": STYLE, "padding": 4}
 
 
 def panels_of(chart: Drawing) -> list[tuple[str, dict[str, Any]]]:
     """The Vega-Lite specs of the panels of a chart, with their titles; a chart without panels is one panel."""
-    given = chart.to_dict(validate=False)
-    if "facet" not in given:
-        return [("", given)]
-    rows = given["data"].get("values") or given["datasets"][given["data"]["name"]]
+    if "facet" not in chart:
+        return [("", chart)]
+    rows = chart["data"]["values"]
     heading = {"anchor": "start", "fontSize": 12, "fontWeight": 600, "color": INK}
-    common = given["spec"] | {"$schema": given["$schema"], "config": given["config"], "padding": 4}
+    common = chart["spec"] | {name: chart[name] for name in ("$schema", "config", "padding")}
     return [
         (
             title,

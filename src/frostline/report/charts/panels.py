@@ -34,7 +34,7 @@ from frostline.report.wording import axis_words, curve_words
 if TYPE_CHECKING:
     import altair as alt
 
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 MOST_PANELS = 12
 """Up to this many curves each have a panel, with intervals and runs; more share one panel per model, a line each."""

@@ -12,7 +12,7 @@ from frostline.report.charts.marks import COLOURS, axis, cut, extent, faceted, l
 from frostline.report.wording.heads_words import ORDER_WORDS
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 
 def pruning_chart(record: HeadsRecord) -> Drawing | None:

@@ -10,9 +10,7 @@ from frostline.report.charts import curve as charts
 from frostline.report.charts import marks
 
 if TYPE_CHECKING:
-    import altair as alt
-
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _APART = 44
 """pixels between pictures"""
@@ -26,7 +24,7 @@ def svg(chapters: Sequence[Chapter]) -> str:
 
     groups = by_class(arranged(chapters))
     pictures = [picture for kind, group in groups.items() for picture in kind.pictures(group)]
-    return str(vl_convert.vegalite_to_svg(_joined(pictures or [_words(chapters[0])]).to_dict(validate=False)))
+    return str(vl_convert.vegalite_to_svg(_joined(pictures or [_words(chapters[0])])))
 
 
 def png(chapters: Sequence[Chapter]) -> bytes:
@@ -43,23 +41,20 @@ def pdf(chapters: Sequence[Chapter]) -> bytes:
     return bytes(vl_convert.svg_to_pdf(svg(chapters)))
 
 
-def _joined(pictures: Sequence[Drawing]) -> Drawing | alt.VConcatChart:
+def _joined(pictures: Sequence[Drawing]) -> Drawing:
     """One below the other; fonts and colours are set for all of them together."""
-    import altair as alt
-
     if len(pictures) == 1:
         return pictures[0]
-    for picture in pictures:
-        picture.config, picture.padding = alt.Undefined, alt.Undefined
-    joined = alt.vconcat(*pictures, spacing=_APART)
-    joined.config, joined.padding = alt.Config(**marks.STYLE | charts.STYLE), 12
-    return joined
+    common = ("$schema", "datasets", "config", "padding")
+    drawn = [{name: value for name, value in picture.items() if name not in common} for picture in pictures]
+    datasets = {name: rows for picture in pictures for name, rows in picture.get("datasets", {}).items()}
+    joined = {"$schema": pictures[0]["$schema"], "vconcat": drawn, "spacing": _APART, "datasets": datasets}
+    return joined | {"config": marks.STYLE | charts.STYLE, "padding": 12}
 
 
 def _words(chapter: Chapter) -> Drawing:
     """The answer of a chapter as a picture."""
     import altair as alt
 
-    title = alt.TitleParams(text=charts.wrapped_title(chapter.answer[0]), subtitle=[chapter.title])
-    mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="")
-    return marks.styled(alt.layer(mark).properties(width=charts.WIDTH, height=20, title=title))
+    title = {"text": charts.wrapped_title(chapter.answer[0]), "subtitle": [chapter.title]}
+    return marks.styled([alt.Chart().mark_text(text="")], [{}], (charts.WIDTH, 20)) | {"title": title}

@@ -12,7 +12,7 @@ from frostline.report.charts.curve import Row
 from frostline.report.charts.marks import COLOURS, cut, depth_x, extent, faceted, layer, legend, marked, row, y_axis
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 
 @dataclass(frozen=True)

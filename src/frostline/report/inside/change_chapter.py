@@ -15,7 +15,7 @@ from frostline.report.sections import Section, Shown, drawn
 from frostline.report.tables import Table
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 PANELS: dict[What, str] = {
     "attention": "attention maps: 1 − cosine",

@@ -17,7 +17,7 @@ from frostline.report.wording import comparison_words
 from frostline.report.wording.failure_words import with_failed
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _CAPTION = (
     "Mean score against the number of training rows per class; bars: 95% intervals over subsets (each seed draws its "

@@ -16,7 +16,7 @@ from frostline.report.tables import Table
 from frostline.report.wording import heads_words
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 _SHOWN = 5
 """most and least important attention heads in the table"""

@@ -14,7 +14,7 @@ from frostline.report.sections import Section, Shown, drawn
 from frostline.report.tables import Table
 
 if TYPE_CHECKING:
-    from frostline.report.charts.marks import Drawing
+    from frostline.report.charts.curve import Drawing
 
 NOT_MEASURED = "not yet measured"
 _TITLES = {rule.name: rule.title for rule in RULES}
