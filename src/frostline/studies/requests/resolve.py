@@ -258,6 +258,7 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
         layout=_layout(request, pretrained, device),
+        padded_because=pretrained.layout.reason if device == "cpu" else None,
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,
@@ -284,12 +285,11 @@ def _precision(request: StudyRequest, device: str) -> Literal["fp32", "bf16"]:
 
 def _layout(request: StudyRequest, pretrained: Pretrained, device: str) -> Layout:
     """Packed on a CPU, where padding costs time; padded on a GPU, which has room for it, unless the user asks."""
-    if request.varlen and (device != "cuda" or not pretrained.is_packable):
+    found = pretrained.layout.layout
+    if request.varlen and (device != "cuda" or found != "packed"):
         what = f"the device is {device}" if device != "cuda" else f"rows of {pretrained.name} cannot be packed"
         raise UsageError(f"--varlen is for CUDA and models whose rows can be packed; {what}: leave it out")
-    if not pretrained.is_packable:
-        return "padded"
-    return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
+    return found if device == "cpu" else "varlen" if request.varlen else "padded"
 
 
 def _check_known(train: Encoded, pretrained: Pretrained) -> None:
