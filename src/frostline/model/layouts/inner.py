@@ -71,7 +71,7 @@ def without_padding(stack: Stack, meeting: Meeting, mask: Tensor) -> Iterator[No
 
     def change(module: nn.Module, forward: Callable[..., Any]) -> None:
         # Set on the object, below its hooks: those see padded states, as without this context.
-        module.__dict__["forward"] = functools.partial(forward, module.forward)
+        vars(module)["forward"] = functools.partial(forward, module.forward)
         changed.append(module)
 
     real = _RealTokens.of(mask.t() if stack.structure.is_token_first else mask)
@@ -80,12 +80,14 @@ def without_padding(stack: Stack, meeting: Meeting, mask: Tensor) -> Iterator[No
             padded = _Padded(real)
             for name, gets_tokens_only in meeting.projections.items():
                 change(layer.get_submodule(name), padded.project_any if gets_tokens_only else padded.project)
-            change(layer.get_submodule(meeting.attention), padded.attend)
+            attention = layer.get_submodule(meeting.attention)
+            change(attention, functools.partial(_near_positions, attention))
+            change(attention, padded.attend)
             change(layer, padded.layer)
         yield
     finally:
         for module in changed:
-            del module.__dict__["forward"]
+            vars(module).pop("forward", None)
 
 
 @final
@@ -123,6 +125,24 @@ class _Padded:
         """A projection in attention that gets nothing but padded tokens."""
         packed = self._packed if states is self._padded else self._real.packed(states)
         return self._real.padded(forward(packed, *args, **kwargs))
+
+
+def _near_positions(attention: nn.Module, forward: _Forward, *args: object, **kwargs: object) -> object:
+    """Attention with embeddings of only those relative positions that occur in the batch.
+
+    DeBERTa projects the embeddings of all 512 relative positions in every layer, and multiplies every token with each
+    of them. Rows of 40 tokens need 79, which are in the middle of the table. Other models are called as they are.
+    """
+    positions, table = kwargs.get("relative_pos"), kwargs.get("rel_embeddings")
+    span = vars(attention).get("pos_ebd_size")
+    if not isinstance(positions, Tensor) or not isinstance(table, Tensor) or not isinstance(span, int):
+        return forward(*args, **kwargs)
+    near = min(int(positions.abs().max()) + 1, span)
+    vars(attention)["pos_ebd_size"] = near
+    try:
+        return forward(*args, **{**kwargs, "rel_embeddings": table[span - near : span + near]})
+    finally:
+        vars(attention)["pos_ebd_size"] = span
 
 
 def _with_first(
