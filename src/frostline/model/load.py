@@ -35,13 +35,12 @@ from frostline.model.added.redraw import redraw
 from frostline.model.added.vocabulary import first_position
 from frostline.model.faults import (
     check_finite,
-    check_folder,
     check_tokenizer,
     check_tokenizer_files,
     check_trunk,
-    check_weight_files,
     one_line_errors,
 )
+from frostline.model.files.folders import check_folder, check_weight_files
 from frostline.model.identity import Identity, Loaded, changed, fingerprint
 from frostline.model.layouts.probe import FoundLayout, known_layout
 from frostline.model.stack import NoDepthError, Stack

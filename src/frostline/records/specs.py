@@ -73,6 +73,8 @@ class RunSpec(Record):
     """passes over the training rows"""
     batch_size: int = 16
     """rows per step"""
+    micro_batch_size: int | None = if_set(None)
+    """rows that are computed together in a step; None: all of them"""
     max_length: int = 128
     """longest row in tokens; longer texts are cut"""
     seed: int
