@@ -177,8 +177,8 @@ def _encoded(case: Case) -> Encoded:
     return case.encoded(N_ROWS)
 
 
-def _layout(family: Family) -> Literal["packed", "padded"]:
-    return "packed" if family in PACKED else "padded"
+def _layout(family: Family) -> Literal["packed", "mixed"]:
+    return "packed" if family in PACKED else "mixed"
 
 
 def _our_stack(subject: Subject) -> Stack:
@@ -217,7 +217,7 @@ def _nudged(split: Split) -> Split:
 
 @functools.cache
 def _our_course(subject: Subject, depth: int, *, is_nudged: bool = False) -> Course:
-    """What we do: states from the cache, packed where the family can be."""
+    """What we do: states from the cache, and no padding but in attention of a model's own."""
     stack = _our_stack(subject)
     split = _our_split(subject, stack, depth)
     if is_nudged:
@@ -227,7 +227,7 @@ def _our_course(subject: Subject, depth: int, *, is_nudged: bool = False) -> Cou
     return Course(first, step_losses(stack, depth, _spec(_layout(subject.family)), split))
 
 
-def _spec(layout: Literal["packed", "padded"]) -> RunSpec:
+def _spec(layout: Literal["packed", "mixed"]) -> RunSpec:
     return STEPS.replace(
         learning_rate=RATE, epochs=N_EPOCHS, batch_size=BATCH_SIZE, layout=layout, warmup_share=WARMUP_SHARE
     )

@@ -27,7 +27,7 @@ from commands import ENVIRONMENT, Toy, check_one_line, run_files, runs_in, start
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.model.census import PAPER_MODELS
-from frostline.model.faults import FREQUENT_MODELS
+from frostline.model.files.folders import FREQUENT_MODELS, model_types
 from frostline.model.load import DEMO_MODEL, describe, load_config, unknown_share
 from frostline.studies.requests.parse import parse
 from frostline.studies.requests.settings import CurveSettings
@@ -544,21 +544,46 @@ WITHOUT_TORCH = (
     "train MODEL TRAIN --save new",
     "train MODEL bad.csv --frozen 2 --save new",
     "predict MODEL TRAIN --to TRAIN",
+    "curve TRAIN TRAIN",
+    "curve none/of/them TRAIN",
+    "curve MODEL TRAIN --frozen 0-99",
+    "curve MODEL TRAIN --varlen --device cpu",
+    "curve MODEL TRAIN --out TRAIN",
+    "train MODEL TRAIN --frozen 4 --save new",
+    "predict none TRAIN",
+    "predict MODEL none.csv",
+    "predict MODEL MODEL",
+    "layers ./none",
+    "layers TRAIN",
 )
+FOLDERS_WITHOUT_TORCH = (
+    "an empty folder", "no config", "a broken config", "a config that is a list", "a binary config", "no model type",
+    "an unknown model type", "code of its own", "no weights", "weights of TensorFlow", "truncated weights",
+    "empty weights", "a missing shard", "a PEFT adapter", "a sentence-transformers folder",
+)  # fmt: skip
+
+
+def test_the_model_types_are_those_of_the_library() -> None:
+    code = "from frostline.model.files.folders import model_types; print(*sorted(model_types()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert done.stdout.split() == sorted(model_types())
 
 
 def test_mistakes_that_need_no_model_are_reported_before_torch_is_imported(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("text,label\nso good,good\nbad\n")
     places = {"TRAIN": str(toy.train), "MODEL": str(toy.model)}
     commands = [[places.get(word, word) for word in command.split()] for command in WITHOUT_TORCH]
-    needs_model = ["curve", str(toy.model), str(toy.train), "--frozen", "0-99"]
+    for number, name in enumerate((*FOLDERS_WITHOUT_TORCH, "an unknown activation")):
+        MODELS[name][0](Path(shutil.copytree(toy.model, tmp_path / f"model-{number}")))
+        commands.append(["curve", f"model-{number}", str(toy.train)])
+    needs_model = commands.pop()
     code = f"""
 import sys
 from frostline.cli import main
 for command in {commands!r}:
     assert main(command) in (2, 3), command
     assert not {{"torch", "transformers"}} & set(sys.modules), command
-assert main({needs_model!r}) == 2 and "torch" in sys.modules
+assert main({needs_model!r}) == 3 and "torch" in sys.modules
 """
     process = [sys.executable, "-c", code]
     done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False)

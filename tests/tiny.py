@@ -29,7 +29,10 @@ PACKED: tuple[Family, ...] = (
     "bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert", "gpt2", "opt", "gpt_neox", "llama",
     "qwen2", "qwen3",
 )  # fmt: skip
-"""The families that can be packed: all but MPNet, DeBERTa and XLNet."""
+"""The families whose attention goes through transformers' interface: they are packed."""
+
+OWN_ATTENTION: tuple[Family, ...] = ("mpnet", "deberta-v2", "deberta-v3", "xlnet")
+"""The others: all but attention goes without padding."""
 
 STEPS = RunSpec(
     model="tiny",

@@ -216,7 +216,7 @@ def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runne
     model = make_model(folder / family, family, n_layers=N_LAYERS, initializer_range=0.3)
     for task, strategy in SWEEP:
         kind: str = "regression" if task == "values" else "classification"
-        layout = "packed" if family in PACKED else "padded"
+        layout = "packed" if family in PACKED else "mixed"
         spec = make_spec(model, folder / f"{task}.csv", kind=kind, strategy=strategy, epochs=1, layout=layout)
         spec = spec.replace(is_cached=strategy not in ("full", "freeze:0"))
         result, stack = runner.train(spec)

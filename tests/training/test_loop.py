@@ -25,7 +25,7 @@ from frostline.model.stack import FrozenMovedError, Stack
 from frostline.records.arrays import StoredArray
 from frostline.records.plans import Plan
 from frostline.records.results import RunResult
-from frostline.records.specs import RunSpec
+from frostline.records.specs import Layout, RunSpec
 from frostline.strategies import Strategy
 from frostline.testing.models import Family, make_model, make_spec, make_task
 from frostline.training.batches import Batch, training_batches
@@ -38,6 +38,7 @@ from tiny import BASIC, STEPS, TEETH, Case, step_losses
 
 SPEC = STEPS.replace(learning_rate=0.05, epochs=5)
 N_ROWS = 80  # ten steps an epoch
+CLOSE = 1e-5
 
 
 def _step_losses(
@@ -349,3 +350,22 @@ def test_a_broadcast_never_passes_for_a_loss() -> None:
         broadcast = functional.mse_loss(outputs, values.float())
     assert float(loss_of(REGRESSION)(outputs, values)) == 0.0
     assert float(broadcast) > 1.0
+
+
+@pytest.mark.parametrize("n_together", [1, 3, 8])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_micro_batches_give_the_losses_of_whole_ones(layout: Layout, n_together: int) -> None:
+    spec = SPEC.replace(layout=layout)
+    whole = _step_losses(Case("bert"), spec, 1)
+    parts = _step_losses(Case("bert"), spec.replace(micro_batch_size=n_together), 1)
+    assert np.abs(whole - parts).max() < CLOSE
+    assert np.array_equal(whole, parts) == (n_together == SPEC.batch_size)
+
+
+def test_twin_parts_that_all_count_the_same_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _step_losses(Case("bert"), SPEC, 1)
+    # 8 rows as 3, 3 and 2: a plain mean over the parts gives the last one too much weight.
+    genuine = Descent._mean_loss
+    monkeypatch.setattr(Descent, "_mean_loss", lambda self, some: genuine(self, some) * 8 / 3 / len(some.positions))
+    parts = _step_losses(Case("bert"), SPEC.replace(micro_batch_size=3), 1)
+    assert np.abs(whole - parts).max() > 100 * CLOSE

@@ -17,6 +17,7 @@ from frostline.cli.app import app
 from frostline.cli.checks import end_check
 from frostline.cli.flags import AsJson, Model, console, end, option, print_json
 from frostline.errors import UsageError, printable
+from frostline.model.files.folders import check_model_files, check_saved
 from frostline.records.requests import RunOptions
 from frostline.records.serial import field_docs
 from frostline.records.specs import TaskSpec
@@ -49,7 +50,12 @@ def predict(
     """
     if to is not None and to.exists() and not overwrite:
         raise UsageError(f"--to {to} exists already; give another name, or add --overwrite to replace it")
-    from frostline.serving.predicting import predict_file
+    if len(folders) == 1:
+        check_saved(folders[0])
+    from frostline.tasks.formats.files import check_path
+
+    check_path(file)
+    from frostline.serving.predicting import predict_file  # with torch
 
     rows = predict_file(folders, file, text=text, text_pair=text_pair, trunk=trunk, as_json=format == "jsonl")
     written = _rows(rows, format)
@@ -62,6 +68,7 @@ def predict(
 @app.command()
 def layers(model: Model, as_json: AsJson = False) -> None:
     """Show where a model's parameters are and how many each depth trains. The paper's models need no download."""
+    check_model_files(model, needs_weights=False)
     from frostline.model.census import census
     from frostline.report.terminal import print_layers
 

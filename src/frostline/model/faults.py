@@ -7,13 +7,10 @@ checked. Code that comes with a model is never run.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import pickle
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub.errors import (
@@ -24,24 +21,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     StrictDataclassError,
 )
-from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline.errors import DataError, FrostlineError, UsageError, one_line, some, suggestion
 from frostline.model.added.vocabulary import word_embeddings
+from frostline.model.files.folders import NO_CODE, alike, is_path
 from frostline.model.stack import NoDepthError, Stack
-from frostline.records.serial import read_json
 
-FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
-"""Names to suggest for a mistyped one: the models of the paper and of the demo."""
-
-_NEAR_FAMILY = 0.8
-"""Least similarity of `rberta` to `roberta` for it to be a typo."""
-
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-_INDEXES = tuple(f"{name}.index.json" for name in _WEIGHTS)
-
-_NO_CODE = "frostline never runs code that comes with a model; give one whose architecture is part of transformers"
 _UNSAFE = (
     "pytorch_model.bin is not safe to load: it holds more than tensors, or is damaged. Nothing in it was run. Get the "
     "weights as model.safetensors, or, if you trust their author, convert them: import torch, safetensors.torch; "
@@ -69,39 +56,6 @@ def one_line_errors(name: str, part: str = "model") -> Iterator[None]:
         if _is_folder(name):
             raise DataError(f"no usable {part}: {reason}", path=name) from error
         raise UsageError(f"no usable {part} {name!r}: {_on_the_hub(name, error) or reason}") from error
-
-
-def check_folder(folder: Path) -> None:
-    """Raises if a folder has no configuration of a known kind of model, and says what the folder holds instead."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise DataError(_instead_of_a_model(folder), path=folder)
-    config = _read_json(path)
-    kind, code = config.get("model_type"), config.get("auto_map")
-    if kind in CONFIG_MAPPING:
-        return
-    if code:
-        raise UsageError(f"{path}: the model needs its own code (auto_map); {_NO_CODE}")
-    if kind is None:
-        raise DataError("no model_type; save the model with transformers: model.save_pretrained(DIR)", path=path)
-    raise DataError(f"unknown model_type {kind!r}.{suggestion(str(kind), CONFIG_MAPPING.keys())}", path=path)
-
-
-def check_weight_files(folder: Path) -> None:
-    """Raises if weights are missing or incomplete in a folder."""
-    if not any((folder / name).is_file() for name in (*_WEIGHTS, *_INDEXES)):
-        others = sorted(path.name for path in folder.iterdir() if path.suffix in (".h5", ".msgpack", ".gguf", ".onnx"))
-        only = f"; {', '.join(others)} is not for torch" if others else ""
-        raise DataError(f"no weights (one of {', '.join((*_WEIGHTS, *_INDEXES))}){only}", path=folder)
-    for index in (folder / name for name in _INDEXES):
-        if index.is_file() and not (folder / index.name.removesuffix(".index.json")).is_file():
-            _check_shards(index)
-    for file in sorted(folder.glob("model*.safetensors")):
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise DataError(f"truncated, or not a safetensors file ({error}); download it again", path=file) from error
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
@@ -156,32 +110,6 @@ def _trunk(stack: Stack) -> set[str]:
     return {parameter for names in (*found.layer_parameters, found.below_parameters) for parameter in names}
 
 
-def _instead_of_a_model(folder: Path) -> str:
-    if (folder / "adapter_config.json").is_file():
-        base = _read_json(folder / "adapter_config.json").get("base_model_name_or_path")
-        return f"a PEFT adapter of {base}, not a model; merge the two (merge_and_unload) and save the result"
-    inside = sorted(path.parent.name for path in folder.glob("*/config.json") if "model_type" in _read_json(path))
-    if inside:
-        return f"no config.json; there is a model in {', '.join(inside)} inside it: give that folder"
-    return "no config.json: not a transformers model folder; model.save_pretrained(DIR) makes one"
-
-
-def _check_shards(index: Path) -> None:
-    shards = _read_json(index).get("weight_map")
-    if not isinstance(shards, dict):
-        raise DataError("no weight_map; download it again", path=index)
-    absent = sorted({str(shard) for shard in shards.values() if not (index.parent / str(shard)).is_file()})
-    if absent:
-        raise DataError(f"it names {', '.join(absent)}, which is not there; download it too", path=index)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise DataError("it must hold a JSON object", path=path)
-    return value
-
-
 def _reason(error: BaseException) -> str:
     if str(error).startswith("Unrecognized configuration class"):
         return "transformers cannot classify texts with this architecture; use a language model"
@@ -198,8 +126,8 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
 
     if isinstance(error, PermissionError):
         return None
-    hint = suggestion(name, [known for known in FREQUENT_MODELS if _is_same_family(name, known)])
-    if is_due_to(HFValidationError) or name.startswith(("/", ".", "~")) or name.count("/") > 1:
+    hint = suggestion(name, alike(name))
+    if is_due_to(HFValidationError) or is_path(name):
         return f"there is no such folder.{hint}"
     if is_due_to(GatedRepoError):
         return f"it is gated: ask for access at https://huggingface.co/{name}, then log in with `hf auth login`"
@@ -210,19 +138,8 @@ def _on_the_hub(name: str, error: BaseException) -> str | None:
             f"no such folder, not downloaded before, and the Hub cannot be reached: go online or give a folder.{hint}"
         )
     if "trust_remote_code" in str(error):
-        return f"it needs its own code; {_NO_CODE}"
+        return f"it needs its own code; {NO_CODE}"
     return None
-
-
-def _is_same_family(name: str, known: str) -> bool:
-    """Whether the first parts of two model names (`bert` in `google-bert/bert-base-uncased`) are the same or a typo.
-
-    `xlnet-base-cased` has most letters of `bert-base-uncased`, but a user who writes it does not mean BERT.
-    """
-    given, wanted = (re.split(r"[-_]", each.rpartition("/")[2].lower())[0] for each in (name, known))
-    if given in CONFIG_MAPPING:  # the name of a family, so not a typo: ALBERT is not BERT
-        return given == wanted
-    return difflib.SequenceMatcher(None, given, wanted).ratio() >= _NEAR_FAMILY
 
 
 def _is_folder(name: str) -> bool:

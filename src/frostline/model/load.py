@@ -32,18 +32,17 @@ from transformers.utils import logging as library_logging
 from frostline.errors import DataError, UsageError, some
 from frostline.kinds import CLASSIFICATION, Head, Kind, imported
 from frostline.model.added.redraw import redraw
-from frostline.model.added.vocabulary import word_embeddings
+from frostline.model.added.vocabulary import first_position
 from frostline.model.faults import (
     check_finite,
-    check_folder,
     check_tokenizer,
     check_tokenizer_files,
     check_trunk,
-    check_weight_files,
     one_line_errors,
 )
+from frostline.model.files.folders import check_folder, check_weight_files
 from frostline.model.identity import Identity, Loaded, changed, fingerprint
-from frostline.model.packing import first_position
+from frostline.model.layouts.probe import FoundLayout, known_layout
 from frostline.model.stack import NoDepthError, Stack
 from frostline.tasks import demo_model_folder
 
@@ -78,8 +77,8 @@ class Pretrained:
     """tokens in the longest row that the model accepts"""
     pair_joiner: str | None
     """put between the texts of a pair if the tokenizer has no separator"""
-    is_packable: bool
-    """batches can be packed, see `packing`"""
+    layout: FoundLayout
+    """how batches are computed on a CPU"""
     tokenizer: PreTrainedTokenizerBase
 
     def check_depth(self) -> None:
@@ -99,6 +98,8 @@ def describe(name: str) -> Pretrained:
     stack = Stack(_padding_with(model, tokenizer.pad_token_id))
     check_trunk(name, stack, missing, mismatched)
     no_depth = _no_depth(stack)
+    with quiet():
+        layout = FoundLayout("padded") if no_depth else known_layout(stack, found)
     return Pretrained(
         name=name,
         revision=revision,
@@ -110,7 +111,7 @@ def describe(name: str) -> Pretrained:
         max_tokens=max_tokens(model, tokenizer),
         # Without a separator the tokenizer would join the two texts of a pair without any mark between them.
         pair_joiner=None if tokenizer.sep_token else "\n",
-        is_packable=first_position(model.config) is not None,
+        layout=layout,
         tokenizer=tokenizer,
     )
 
@@ -340,11 +341,4 @@ def max_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> in
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is None or positions <= 0:  # XLNet has no limit, which it writes as -1
         return limit
-    return min(limit, int(positions) - _positions_unused(model))
-
-
-def _positions_unused(model: PreTrainedModel) -> int:
-    """Positions that are never used: the RoBERTa family numbers positions from the padding token's number on."""
-    words = word_embeddings(model)
-    tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding) and m is not words]
-    return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+    return min(limit, int(positions) - first_position(model))

@@ -17,13 +17,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
-
-# Families whose attention goes through transformers' attention interface, by the number of the first position.
-_FROM_ZERO = (
-    "bert", "electra", "distilbert", "modernbert", "gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3",
-)  # fmt: skip
-_ABOVE_PADDING = ("roberta", "xlm-roberta")
 
 _MAX_LENGTH_RATIO = 2
 """Rows are padded together while the longest has at most this many times the tokens of the shortest."""
@@ -122,10 +115,3 @@ def packed(packing: Packing | None) -> Iterator[None]:
 def current_packing() -> Packing | None:
     """The packing of the batch that is being computed; None for an ordinary batch."""
     return _current.get()
-
-
-def first_position(config: PreTrainedConfig) -> int | None:
-    """The position number of a row's first token; None if batches of this family cannot be packed."""
-    if config.model_type in _ABOVE_PADDING:
-        return int(config.pad_token_id) + 1
-    return 0 if config.model_type in _FROM_ZERO else None

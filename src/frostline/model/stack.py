@@ -24,8 +24,7 @@ from frostline.model.added.dropout import quicken
 from frostline.model.added.pass_through import PassThrough, first_tensor, passing_through, with_state
 from frostline.model.added.readers import READER, Reader
 from frostline.model.added.top_token import can_read_one_token, top_layer_on
-from frostline.model.added.vocabulary import vocabulary_cut_to
-from frostline.model.packing import first_position
+from frostline.model.added.vocabulary import first_position, vocabulary_cut_to
 from frostline.model.structure import (
     HeadReads,
     NoDepthError,
@@ -119,10 +118,8 @@ class Stack:
 
     @functools.cached_property
     def first_position(self) -> int:
-        """The position number of a row's first token; only for families that can be packed."""
-        position = first_position(self.model.config)
-        assert position is not None, "only packable families are asked"
-        return position
+        """The position number of a row's first token."""
+        return first_position(self.model)
 
     @functools.cached_property
     def can_read_one_token(self) -> bool:
@@ -132,6 +129,10 @@ class Stack:
     def allow_packing(self) -> None:
         """Prepares the model for packed batches, and replaces dropout with a faster version."""
         self.model.set_attn_implementation(PACKED_ATTENTION)
+        self.quicken()
+
+    def quicken(self) -> None:
+        """Replaces dropout with a faster version."""
         quicken(self.model)
 
     @property

@@ -39,6 +39,8 @@ class StudyRequest(Record):
     """passes over the training rows"""
     batch_size: int = 16
     """rows per step"""
+    micro_batch_size: int | None = if_set(None)
+    """rows of a step that are computed together, if all of them do not fit into memory; gradients add up"""
     max_length: int = 128
     """longest row in tokens; longer texts are cut"""
     protocol: Protocol = "paper"

@@ -46,9 +46,12 @@ def not_in_key() -> Any:
     return field(metadata={"in_key": False})
 
 
-def hint(default: Any) -> Any:
-    """A field that older files do not have and that says how to find or compute a result, not what it is."""
-    return field(default=default, metadata={"is_later": True, "in_key": False})
+def hint(default: Any, *, is_quiet: bool = False) -> Any:
+    """A field that older files do not have and that says how to find or compute a result, not what it is.
+
+    With `is_quiet`, JSON has it only where it is not the default.
+    """
+    return field(default=default, metadata={"is_later": True, "in_key": False, "is_quiet": is_quiet})
 
 
 def added_later(default: Any) -> Any:

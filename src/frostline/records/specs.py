@@ -14,7 +14,7 @@ Scale = Literal["ratio", "ratio_above_chance"]
 Protocol = Literal["paper", "tuned"]
 CacheDtype = Literal["fp32", "fp16", "bf16"]
 BundleDtype = Literal["fp32", "fp16", "bf16"]
-Layout = Literal["padded", "packed", "varlen"]
+Layout = Literal["padded", "packed", "varlen", "mixed"]
 Fit = Literal["gradient", "closed_form", "contrastive", "none"]
 Pooling = Literal["mean", "first", "last"]
 
@@ -73,6 +73,8 @@ class RunSpec(Record):
     """passes over the training rows"""
     batch_size: int = 16
     """rows per step"""
+    micro_batch_size: int | None = if_set(None)
+    """rows that are computed together in a step; None: all of them"""
     max_length: int = 128
     """longest row in tokens; longer texts are cut"""
     seed: int
@@ -95,7 +97,10 @@ class RunSpec(Record):
     frozen_dropout: bool = False
     """leave dropout on in frozen layers, as plain `requires_grad=False` does"""
     layout: Layout = "padded"
-    """packed: the layers see the rows of a batch as one long row, without padding; varlen: so does attention"""
+    """packed: the layers see the rows of a batch as one long row, without padding; varlen: so does attention; mixed:
+    only attention is padded, in a model whose attention is its own"""
+    padded_because: str | None = hint(None, is_quiet=True)
+    """why batches are padded, if the model gives other states without padding"""
     pair_joiner: str | None = None
     """put between the texts of a pair where the tokenizer has no separator"""
     threads: int = 1

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from frostline.errors import DataError, UsageError
+from frostline.errors import DataError
 from frostline.kinds import CLASSIFICATION, Kind, kind_named, kind_of_model
+from frostline.model.files.folders import check_saved
 from frostline.model.load import has_added, load_added, load_tokenizer, load_trained
 from frostline.model.stack import Stack
 from frostline.saving.answers import Answer, Table, Texts, answered, answered_file
@@ -53,7 +54,7 @@ def predict(folder: str | Path, data: Any, *, text: str | None = None, text_pair
         text_pair: column with the second text of a pair; by default the one used in training, else `text_pair`.
     """
     folder = Path(folder)
-    _check_folder(folder)  # before a large file is read
+    check_saved(folder)  # before a large file is read
     return answered(data, lambda table: _answers(folder, table, text, text_pair))
 
 
@@ -64,7 +65,7 @@ def predict_file(
 
     The file's own values are text; with `as_json`, values of a JSON file keep their types.
     """
-    _check_folder(folder)  # before a large file is read
+    check_saved(folder)  # before a large file is read
     return answered_file(file, lambda table: _answers(folder, table, text, text_pair), as_json=as_json)
 
 
@@ -98,11 +99,6 @@ def _answers(folder: Path, table: Table, text: str | None, text_pair: str | None
     outputs = _outputs(Stack(model), load_tokenizer(str(folder)), manifest, rows)
     mean, spread = (manifest and manifest.label_scale) or (0.0, 1.0)
     return [kind.prediction(values, names) for values in outputs.astype(np.float64) * spread + mean]
-
-
-def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UsageError(f"there is no model folder {folder}; `train` and `find` make one with --save {folder}")
 
 
 def check_head(config: PreTrainedConfig, folder: Path) -> None:

@@ -153,7 +153,7 @@ def _built(trunk: Trunk, bundle: Bundle) -> Tail:
     used = _fill(stack.model, tensors, trunk, base_names)
     if used:
         _check_trunk(bundle, trunk, max(_layers_of(used, trunk), default=0))
-    model = ConcurrentStack(stack, trunk.structure)
+    model = ConcurrentStack(stack, trunk.structure, is_packed=trunk.model.first_position is not None)
     if model.first_position != trunk.model.first_position:
         positions = f"{model.first_position}, {trunk.name} from {trunk.model.first_position}"
         raise DataError(f"numbers the positions of tokens from {positions}; make the bundle again over this trunk")

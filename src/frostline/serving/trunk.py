@@ -13,7 +13,8 @@ from frostline.kinds import CLASSIFICATION, Head
 from frostline.model.added.walking import ConcurrentStack
 from frostline.model.faults import check_finite, check_tokenizer
 from frostline.model.identity import tokenizer_hash
-from frostline.model.load import load_model, load_tokenizer
+from frostline.model.layouts.probe import find_layout
+from frostline.model.load import load_model, load_tokenizer, quiet
 from frostline.model.stack import NoDepthError, Stack
 from frostline.model.structure import Structure
 from frostline.model.weight_files import open_weights
@@ -63,13 +64,15 @@ def load_trunk(name: str) -> Trunk:
     check_finite(name, model)
     stack = Stack(model)
     structure = _structure(stack)
+    with quiet():
+        is_packed = structure is not None and find_layout(stack).layout == "packed"
     _own_memory(model)
     tensors = _below_the_head(stack, structure)
     chain = trunk_chain(open_weights(name))
     release_memory()
     return Trunk(
         name=name,
-        model=ConcurrentStack(stack, structure),
+        model=ConcurrentStack(stack, structure, is_packed=is_packed),
         texts=Texts(tokenizer),
         tokenizer=tokenizer_key,
         pad_token_id=pad_token_id,

@@ -54,6 +54,12 @@ class FolderIdentity(Record):
         )
 
 
+def check_place(folder: Path) -> None:
+    """Raises if an output folder is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--out {folder} is a file; give a folder")
+
+
 @dataclass
 class Store:
     """The runs of an output folder."""
@@ -66,8 +72,7 @@ class Store:
     def open(cls, folder: Path, identity: FolderIdentity) -> Store:
         """The store in a folder, created if needed; refused if it holds another model, task or data."""
         with atomic.explained(f"--out {folder}"):
-            if folder.exists() and not folder.is_dir():
-                raise UsageError(f"--out {folder} is a file; give a folder")
+            check_place(folder)
             atomic.make_folder(folder)
         path = folder / "identity.json"
         if not path.exists():  # on a full disk, what is there can still be read

@@ -21,6 +21,7 @@ from frostline.execution.executor import Executor, make_executor
 from frostline.execution.progress import ProgressListener
 from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
+from frostline.model.files.folders import check_model_files, counted_layers
 from frostline.records.environment import check_environments, current_environment
 from frostline.records.requests import RunOptions, StudyRequest
 from frostline.records.results import Environment, RunResult
@@ -30,9 +31,10 @@ from frostline.report.progress.display import Progress, make_progress
 from frostline.report.progress.live import LivePage
 from frostline.report.terminal import Screen
 from frostline.storage import atomic
+from frostline.storage.runs import check_place
 from frostline.studies.planning.axis import run_cost
 from frostline.studies.requests.config_file import resolved_config
-from frostline.studies.requests.parse import Parsed
+from frostline.studies.requests.parse import Parsed, depths_of
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
 
@@ -107,8 +109,13 @@ class Session:
         )
 
     def read_rows(self) -> None:
-        """Reads the data, so that its faults are found before torch is imported."""
+        """Reads the data and looks at the model's files, so that their faults are found before torch is imported."""
+        with atomic.explained(f"--out {self.options.out}"):
+            check_place(self.options.out)
         self._reader.load(self._reader.resolve(self.request.task))
+        check_model_files(self.request.model)
+        if (n_layers := counted_layers(self.request.model)) is not None:
+            depths_of(self.request, n_layers)
 
     @functools.cached_property
     def resolver(self) -> Resolver:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, final
 from frostline.analysis import has_failed
 from frostline.errors import UsageError, check_between
 from frostline.execution.progress import ProgressListener, label
+from frostline.execution.sweep import Wanted
+from frostline.model.files.folders import counted_layers
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
@@ -65,6 +67,8 @@ def strategy_of(frozen: int | str | None, strategy: str | None) -> Strategy:
 def train(session: Session, strategy: Strategy, places: Sequence[Destination]) -> RunResult:
     """Trains one strategy with the request's first seed, and writes the model to its places, in their order."""
     session.read_rows()
+    if isinstance(strategy, Freeze) and (n_layers := counted_layers(session.request.model)) is not None:
+        check_between("frozen", strategy.n_frozen, 0, n_layers)  # before torch is imported
     resolver, options = session.resolver, session.options
     resolved = resolver.resolve("train", session.request, needs_depth=strategy != Full())
     if isinstance(strategy, Freeze):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError
 from frostline.model.added.readers import Reader
+from frostline.model.layouts.inner import Meeting, find_meeting, without_padding
 from frostline.model.packing import Packing, packed
 from frostline.model.stack import Stack
 from frostline.records.specs import Layout
@@ -41,7 +42,7 @@ class Forward:
     depth: int | None = None
     """number of layers below the training pass; None: the whole model is part of it"""
     layout: Layout = "padded"
-    """packed, varlen: the layers see the rows of a batch as one long row"""
+    """packed, varlen: the layers see the rows of a batch as one long row; mixed: all of a layer but attention does"""
     autocast: bool = False
     """use bf16 where the device supports it"""
 
@@ -56,7 +57,21 @@ class Forward:
                 return self._read(self.stack.reader, batch, split).float()
             if split.states is not None and split.states.is_one_token:
                 return self._from_one_token(batch, split, split.states).float()
-            return (self._padded if self.layout == "padded" else self._packed)(batch, split).float()
+            if self.layout in ("packed", "varlen"):
+                return self._packed(batch, split).float()
+            with self._without_padding(batch):
+                return self._padded(batch, split).float()
+
+    @functools.cached_property
+    def _meeting(self) -> Meeting:
+        meeting = find_meeting(self.stack)
+        assert meeting is not None, "a model gets this layout only where it was found"
+        return meeting
+
+    def _without_padding(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        if self.layout == "padded":
+            return contextlib.nullcontext()
+        return without_padding(self.stack, self._meeting, batch.mask.to(self._device))
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device.type, dtype=torch.bfloat16) if self.autocast else contextlib.nullcontext()

@@ -26,7 +26,7 @@ from frostline.errors import FrostlineError
 from frostline.kinds import Kind, Labels, imported
 from frostline.records.results import EpochRecord, Probe
 from frostline.records.specs import RunSpec
-from frostline.training.batches import Batch, n_steps, training_batches
+from frostline.training.batches import Batch, make_batch, n_steps, training_batches
 from frostline.training.checkpoints import Checkpoint
 from frostline.training.forward import DivergedError, Forward, predict
 from frostline.training.prefix import Split
@@ -213,10 +213,17 @@ class Descent:
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, clip, update; the batch's mean loss."""
         training = self._training
-        labels, scale = batch.labels, training.label_scale
-        wanted = labels if scale is None else (labels - scale[0]) / scale[1]
-        loss = self._loss(training.forward.logits(batch, training.train), wanted)
-        loss.backward()
+        n_together = training.spec.micro_batch_size or len(batch.positions)
+        if n_together >= len(batch.positions):
+            loss = self._mean_loss(batch)
+            loss.backward()
+        else:
+            loss = torch.zeros(())
+            for start in range(0, len(batch.positions), n_together):
+                some = make_batch(training.train.encoded, batch.positions[start : start + n_together])
+                part = self._mean_loss(some) * (len(some.positions) / len(batch.positions))
+                part.backward()  # gradients add up, and each part leaves its activations behind
+                loss = loss + part.detach().cpu()
         self._clip(training.spec.clip_norm)
         for group in self._optimizer.param_groups:
             group["lr"] = self.rate
@@ -225,6 +232,12 @@ class Descent:
             parameter.grad = None
         self.n_done += 1
         return loss.detach()
+
+    def _mean_loss(self, batch: Batch) -> Tensor:
+        training = self._training
+        labels, scale = batch.labels, training.label_scale
+        wanted = labels if scale is None else (labels - scale[0]) / scale[1]
+        return self._loss(training.forward.logits(batch, training.train), wanted)
 
     def _clip(self, most: float) -> None:
         """Clips the gradient norm as torch does, but does not multiply short gradients by 1."""

@@ -78,17 +78,22 @@ class Prepared:
         arrays = [kept.values for kept in (*self.states.values(), *read.values())]
         return sum(array.nbytes for array in (*arrays, *self.pooled.values()))
 
-    def warnings(self, max_length: int) -> list[str]:
-        """What the user should know about the tokens: texts that were cut, tokens that are unknown."""
+    def warnings(self, spec: RunSpec) -> list[str]:
+        """What the user should know about tokens and batches: texts that were cut, unknown tokens, padding."""
         splits = (("training", self.train.encoded), ("dev", self.dev.encoded))
         found = [
-            f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {max_length} tokens"
+            f"{encoded.n_cut} of {len(encoded)} {name} texts were cut at {spec.max_length} tokens"
             for name, encoded in splits
             if encoded.n_cut
         ]
         share = unknown_share(self.tokenizer, self.train.encoded.tokens)
-        unknown = f"{share:.0%} of the training tokens are unknown to the tokenizer"
-        return [*found, unknown] if share > MANY_UNKNOWN else found
+        if share > MANY_UNKNOWN:
+            found.append(f"{share:.0%} of the training tokens are unknown to the tokenizer")
+        if spec.padded_because is not None:
+            found.append(
+                f"batches of {spec.model} are padded, which takes longer: without padding, {spec.padded_because}"
+            )
+        return found
 
 
 def seed_for(spec: RunSpec, purpose: str) -> int:
@@ -109,8 +114,10 @@ def load_stack(spec: RunSpec, prepared: Prepared) -> Stack:
     else:
         model = _with_new_head(spec, prepared)
     stack = Stack(model.to(spec.device))
-    if spec.layout != "padded":
+    if spec.layout in ("packed", "varlen"):
         stack.allow_packing()
+    elif spec.layout == "mixed":
+        stack.quicken()
     return stack
 
 

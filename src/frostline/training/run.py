@@ -307,7 +307,7 @@ def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunR
         n_dev=len(dev),
         n_layers=run.stack.n_layers,
         cost=cost,
-        warnings=(*data.warnings, *prepared.warnings(spec.max_length), *prepared.notes, *changed_packages()),
+        warnings=(*data.warnings, *prepared.warnings(spec), *prepared.notes, *changed_packages()),
         environment=current_environment(spec.device, device_model=device_model(spec.device), threads=str(spec.threads)),
         diverged=trained.is_diverged,
         label_scale=run.label_scale,

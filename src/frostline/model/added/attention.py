@@ -6,6 +6,10 @@ attends, and removes the padding again. Outside, it is the library's own sdpa at
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +19,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from frostline.errors import FrostlineError
 from frostline.model.added.dropout import drop
 from frostline.model.added.top_token import score_bias, score_scale, top_layer_states, top_token_attention
 from frostline.model.packing import Packing, RowGroup, current_packing
@@ -22,29 +27,87 @@ from frostline.model.packing import Packing, RowGroup, current_packing
 PACKED_ATTENTION = "frostline_packed"
 """Name of the function in the attention interface."""
 
+_HONOURED = {"dropout", "scaling", "is_causal", "sliding_window", "softcap"}
+_WITHOUT_EFFECT = {"position_ids", "use_cache"}
+"""Options that attention gets although it does not depend on them."""
+
+
+class UnknownOptionError(FrostlineError):
+    """A model gives its attention an option that packed attention does not know."""
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """What a layer asked packed attention to look at."""
+
+    is_causal: bool
+    window: int | None
+    """a token sees those that are less than this many places away; None: all"""
+
+    def mask(self, is_real: Tensor) -> Tensor:
+        """The mask of rows that are padded together; see `_mask`."""
+        return _mask(is_real, is_causal=self.is_causal, window=self.window)
+
+
+_calls: contextvars.ContextVar[list[AttentionCall] | None] = contextvars.ContextVar("calls", default=None)
+
+
+@contextlib.contextmanager
+def noting_calls() -> Iterator[list[AttentionCall]]:
+    """Yields a list that each packed call of attention inside this context is added to, layer after layer."""
+    calls: list[AttentionCall] = []
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
+
 
 def _attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     packing = current_packing()
     if packing is None:
-        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        return output, None
+        return _ordinary_attention(module, query, key, value, attention_mask, options), None
+    call = _call_of(module, options)
     states = top_layer_states()
     if states is not None:
         return top_token_attention(module, query, states, packing, options), None
-    is_causal = options.get("is_causal")
-    is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    if packing.is_varlen and not options.get("dropout"):
-        return _varlen_attention(query, key, value, packing, is_causal=is_causal, options=options), None
-    window = options.get("sliding_window")
+    if packing.is_varlen and not options.get("dropout") and options.get("softcap") is None:
+        return _varlen_attention(query, key, value, packing, is_causal=call.is_causal, options=options), None
     outputs = []
     split = (part.split(packing.n_tokens, dim=2) for part in (query, key, value))
     for group, *parts in zip(packing.groups, *split, strict=True):
         queries, keys, values = (_padded(part, group) for part in parts)
-        mask = _mask(group, is_causal=is_causal, window=window)
-        outputs.append(_unpadded(_attended(queries, keys, values, mask, options), group))
+        outputs.append(_unpadded(_attended(queries, keys, values, call.mask(group.is_real), options), group))
     return torch.cat(outputs, dim=1), None
+
+
+def _call_of(module: nn.Module, options: dict[str, Any]) -> AttentionCall:
+    """What a layer asks for; raises if it asks for something that the answer below would not honour."""
+    is_causal = options.get("is_causal")
+    is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    call = AttentionCall(is_causal, options.get("sliding_window"))
+    if (calls := _calls.get()) is not None:
+        calls.append(call)
+    given = {name for name, value in options.items() if value is not None and value is not False}
+    if unknown := sorted(given - _HONOURED - _WITHOUT_EFFECT):
+        raise UnknownOptionError(f"its attention needs {', '.join(unknown)}")
+    return call
+
+
+def _ordinary_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """Attention of an ordinary batch, (batch, tokens, heads, width)."""
+    if options.get("softcap") is None:
+        output: Tensor = sdpa_attention_forward(module, query, key, value, mask, **options)[0]
+        return output
+    # The library's function knows no soft cap.
+    if mask is None:  # it leaves out a mask that says nothing but "causal"
+        is_real = torch.ones(len(query), query.shape[2], dtype=torch.bool, device=query.device)
+        mask = _call_of(module, options).mask(is_real)
+    return _attended(query, key, value, mask, options).transpose(1, 2).contiguous()
 
 
 def _library_mask(*arguments: Any, **options: Any) -> Tensor | None:
@@ -89,22 +152,24 @@ def _varlen_attention(
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
     """Attention of a padded batch, (batch, heads, queries, width)."""
-    rate, scale = options.get("dropout", 0.0), score_scale(query.shape[-1], options)
+    rate, scale, cap = options.get("dropout", 0.0), score_scale(query.shape[-1], options), options.get("softcap")
     n_groups = query.shape[1] // key.shape[1]
-    if not rate:
+    if not rate and cap is None:
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=scale, enable_gqa=n_groups > 1
         )
     # With dropout, the library's function does these same steps, but spends more time on random numbers than on the
-    # products. `drop` draws faster.
+    # products. `drop` draws faster. It knows no soft cap.
     key, value = (part.repeat_interleave(n_groups, dim=1) if n_groups > 1 else part for part in (key, value))
     scores = (query * scale) @ key.transpose(-1, -2)
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
     return drop((scores + score_bias(mask, scores.dtype)).softmax(-1), rate) @ value
 
 
-def _mask(group: RowGroup, *, is_causal: bool, window: int | None = None) -> Tensor:
+def _mask(is_real: Tensor, *, is_causal: bool, window: int | None = None) -> Tensor:
     """(batch, 1, 1 or tokens, tokens), true where a query may attend to a key."""
-    keys = group.is_real[:, None, None, :]
+    keys = is_real[:, None, None, :]
     n_tokens = keys.shape[-1]
     if not is_causal and (window is None or window >= n_tokens):
         return keys

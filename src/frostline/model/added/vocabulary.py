@@ -1,4 +1,4 @@
-"""The word embedding matrix: finding it, and cutting it for a while to the rows that a task uses."""
+"""Embedding matrices: finding that of words, cutting it for a while to the rows that a task uses, first positions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ def word_embeddings(model: PreTrainedModel) -> nn.Embedding | None:
     except NotImplementedError:  # a class that the library does not know: find the table that receives the tokens
         words = _table_given_the_tokens(model)
     return words if isinstance(words, nn.Embedding) else None
+
+
+def first_position(model: PreTrainedModel) -> int:
+    """The position number of a row's first token: the RoBERTa family counts from the padding token's number on."""
+    words = word_embeddings(model)
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module is not words]
+    return max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
 
 
 def _table_given_the_tokens(model: PreTrainedModel) -> nn.Embedding | None:

@@ -20,7 +20,6 @@ from transformers import PreTrainedConfig
 from frostline.errors import UsageError
 from frostline.model.added.pass_through import PassThrough, first_tensor, with_state
 from frostline.model.added.top_token import narrow_when_asked, reading_one_token
-from frostline.model.packing import first_position
 from frostline.model.stack import Stack
 from frostline.model.structure import HeadReads, Reached, Structure, uncalled
 
@@ -85,12 +84,13 @@ class ConcurrentStack:
     States are (batch, tokens, width), as in `Stack`.
     """
 
-    def __init__(self, stack: Stack, structure: Structure | None) -> None:
+    def __init__(self, stack: Stack, structure: Structure | None, *, is_packed: bool) -> None:
         """Takes the model over.
 
         Args:
             stack: holds the model.
             structure: where its parts are; None: it cannot be cut at a depth and is only run as a whole.
+            is_packed: it gets packed batches; only if it can be cut at a depth.
         """
         _check_constant(stack)
         stack.eval()
@@ -98,11 +98,11 @@ class ConcurrentStack:
         """the model with its layers replaced; only to look at"""
         self._is_token_first = structure is not None and structure.is_token_first
         self.head_reads: HeadReads = "all" if structure is None else stack.head_reads
-        self.first_position = None if structure is None else first_position(stack.model.config)
-        """the position number of a row's first token; None if batches cannot be packed"""
+        self.first_position = stack.first_position if is_packed else None
+        """the position number of a row's first token; None if batches are padded"""
         self.can_read_one_token = False
         """the head reads only the first token, and in a packed batch the top layer can be called with it alone"""
-        if self.first_position is not None:
+        if is_packed:
             stack.allow_packing()
         if structure is not None:
             self._replace_layers(stack, structure)

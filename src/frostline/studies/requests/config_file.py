@@ -112,6 +112,7 @@ def _shared(resolved: ResolvedRequest, out: Path) -> dict[str, object]:
         | {name.replace("_", "-"): getattr(base, name) for name in (*_OF_RUN, *_OF_OPTIMIZER)}
         | {"no-cache": not resolved.is_cached, "cache-dtype": request.cache_dtype}
         | {"varlen": base.layout == "varlen"}
+        | ({} if base.micro_batch_size is None else {"micro-batch-size": base.micro_batch_size})
     )
 
 

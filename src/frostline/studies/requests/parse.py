@@ -144,6 +144,7 @@ def check(request: StudyRequest) -> None:
     faults = [
         *_outside("epochs", [] if request.epochs is None else [request.epochs], least=1),
         *_outside("batch_size", [request.batch_size], least=1),
+        *_outside("micro_batch_size", [] if request.micro_batch_size is None else [request.micro_batch_size], least=1),
         *_outside("max_length", [request.max_length], least=3),
         *_outside("threads", [request.threads], least=1, most=1024),
         *_outside("seeds", request.seeds, least=0),
@@ -165,6 +166,8 @@ def check(request: StudyRequest) -> None:
             faults.append(f"no {name}; give at least one")
         if len(set(values)) < len(values):
             faults.append(f"{name} {', '.join(map(str, values))}: give each only once")
+    if request.varlen and request.device not in ("auto", "cuda"):
+        faults.append(f"--varlen is for CUDA; the device is {request.device}: leave it out")
     if faults:
         raise UsageError.together(faults)
 
@@ -195,3 +198,21 @@ def _wrong_shares(shares: Sequence[float]) -> list[str]:
     wrong = [share for share in shares if not 0 < share <= 1]
     hints = {share: f" Did you mean {share / 100:g}?" if 2 <= share <= 100 else "" for share in wrong}
     return [f"keep is {share:g}; it must be above 0 and at most 1.{hints[share]}" for share in wrong]
+
+
+def depths_of(request: StudyRequest, n_layers: int) -> tuple[int, ...]:
+    """The depths asked for, ascending; by default from half of the layers to all, as in the paper."""
+    if request.axis != "depth":
+        return ()
+    if request.frozen is None:
+        return tuple(range(n_layers // 2, n_layers + 1))
+    depths = tuple(sorted(set(request.frozen)))
+    wrong = [depth for depth in depths if not 0 <= depth <= n_layers]
+    if wrong or not depths:
+        raise UsageError(f"--frozen {_listed(wrong)}: the model has {n_layers} layers; use 0 to {n_layers}")
+    return depths
+
+
+def _listed(depths: Sequence[int]) -> str:
+    """Depths in short: three of them, or the first and the last."""
+    return ", ".join(map(str, depths)) if len(depths) <= 3 else f"{depths[0]} to {depths[-1]}"

@@ -6,7 +6,7 @@ Reads the model and the data, each only once per call, and trains nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Full, RankedHeads, Strategy, parse
 from frostline.studies.planning.axis import axis_of
 from frostline.studies.requests.axes import on_axis
+from frostline.studies.requests.parse import depths_of
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode, n_steps
@@ -118,7 +119,7 @@ class Resolver:
         pretrained = self.pretrained(request.model)
         if needs_depth:
             pretrained.check_depth()
-        depths = _depths(request, pretrained.n_layers)
+        depths = depths_of(request, pretrained.n_layers)
         max_length = min(request.max_length, pretrained.max_tokens)
         inputs = self._read(task, pretrained, max_length)
         self._open_store(request.model, pretrained, task, inputs.data)
@@ -256,6 +257,7 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         learning_rate=request.learning_rates[0],
         epochs=request.epochs or pretrained.epochs,
         batch_size=request.batch_size,
+        micro_batch_size=request.micro_batch_size,
         max_length=max_length,
         seed=request.seeds[0],
         weight_decay=request.weight_decay,
@@ -264,6 +266,7 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
         layout=_layout(request, pretrained, device),
+        padded_because=pretrained.layout.reason if device == "cpu" else None,
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,
         device=device,
@@ -290,12 +293,11 @@ def _precision(request: StudyRequest, device: str) -> Literal["fp32", "bf16"]:
 
 def _layout(request: StudyRequest, pretrained: Pretrained, device: str) -> Layout:
     """Packed on a CPU, where padding costs time; padded on a GPU, which has room for it, unless the user asks."""
-    if request.varlen and (device != "cuda" or not pretrained.is_packable):
+    found = pretrained.layout.layout
+    if request.varlen and (device != "cuda" or found != "packed"):
         what = f"the device is {device}" if device != "cuda" else f"rows of {pretrained.name} cannot be packed"
         raise UsageError(f"--varlen is for CUDA and models whose rows can be packed; {what}: leave it out")
-    if not pretrained.is_packable:
-        return "padded"
-    return "packed" if device == "cpu" else "varlen" if request.varlen else "padded"
+    return found if device == "cpu" else "varlen" if request.varlen else "padded"
 
 
 def _check_known(train: Encoded, pretrained: Pretrained) -> None:
@@ -312,24 +314,6 @@ def _check_known(train: Encoded, pretrained: Pretrained) -> None:
             f"all {len(rows)} training texts are the same tokens to the tokenizer of {pretrained.name}, so nothing can "
             "be learned from them; check its tokenizer files and the text column, or use a larger --max-length"
         )
-
-
-def _depths(request: StudyRequest, n_layers: int) -> tuple[int, ...]:
-    """The depths asked for, ascending; by default from half of the layers to all, as in the paper."""
-    if request.axis != "depth":
-        return ()
-    if request.frozen is None:
-        return tuple(range(n_layers // 2, n_layers + 1))
-    depths = tuple(sorted(set(request.frozen)))
-    wrong = [depth for depth in depths if not 0 <= depth <= n_layers]
-    if wrong or not depths:
-        raise UsageError(f"--frozen {_listed(wrong)}: the model has {n_layers} layers; use 0 to {n_layers}")
-    return depths
-
-
-def _listed(depths: Sequence[int]) -> str:
-    """Depths in short: three of them, or the first and the last."""
-    return ", ".join(map(str, depths)) if len(depths) <= 3 else f"{depths[0]} to {depths[-1]}"
 
 
 def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", "cuda", "mps"]:

@@ -83,6 +83,7 @@ class OptimizerSettings(TypedDict, total=False):
     epochs: Annotated[int, Flag(default="3, RoBERTa 10")]
     master_seed: int
     batch_size: int
+    micro_batch_size: Annotated[int, Flag(default="the whole batch")]
     max_length: int
     warmup_share: float
     weight_decay: float
