@@ -160,7 +160,10 @@ class Session:
         """Who does the runs, started when it is first asked for."""
         if self._executor is None:
             executor = make_executor(
-                "local", self.n_workers, threads=self.request.threads, max_cache_bytes=self.options.max_cache_bytes
+                self.options,
+                n_workers=self.n_workers if self.options.on == "local" else self.options.n_workers,
+                threads=self.request.threads,
+                device=self.request.device,
             )
             self._executor = self._resources.enter_context(executor)
         return self._executor

@@ -128,7 +128,7 @@ def open_task(spec: TaskSpec) -> OpenedTask:
     faults += _misfits(spec, task)
     if faults:
         raise UsageError.together(faults)
-    source = demo.find_rows() if task.glue_files is None else glue.find_rows(task, data, spec.dev)
+    source = demo.find_rows(data) if task.glue_files is None else glue.find_rows(task, data, spec.dev)
     return _opened(spec, task, source)
 
 
@@ -188,9 +188,8 @@ def _misfits(spec: TaskSpec, task: Task) -> list[str]:
             flag = f"--{name.replace('_', '-')}"
             faults.append(f"{flag} {given!r} is not for {task.name}, which has {'none' if its is None else repr(its)}")
     faults += score_faults(spec.metric, _measured(task), f" for {task.name}")
-    if task.glue_files is None:
-        given_files = [flag for flag, given in (("--data", spec.data), ("--dev", spec.dev)) if given is not None]
-        faults += [f"{task.name} has its own rows; {flag} is not for it" for flag in given_files]
+    if task.glue_files is None and spec.dev is not None:
+        faults.append(f"{task.name} has its own rows; --dev is not for it")
     return faults
 
 

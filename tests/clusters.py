@@ -1,0 +1,127 @@
+"""A Ray cluster on this machine, on loopback addresses alone, each node with a cache of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frostline.execution.cluster.connection import import_ray
+
+ADDRESS = "127.0.0.2"
+"""Ray replaces 127.0.0.1 by the machine's address on the network."""
+
+# Every Python process of a node refuses to open what lies below the driver's folder, and counts rows through layer 1.
+WATCH = """
+import os, sys
+
+root, log = os.environ["DRIVER_ROOT"], os.environ["WATCH_LOG"]
+
+def note(line):
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(handle, (line + "\\n").encode())
+    os.close(handle)
+
+def watch(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(root):
+        note(f"opened {arguments[0]}")
+        raise PermissionError(f"a path of the driver: {arguments[0]}")
+
+sys.addaudithook(watch)
+"""
+
+
+@dataclass
+class TwoNodes:
+    """A cluster with a node that the driver is on, and others."""
+
+    cluster: Any
+    folder: Path
+    nodes: list[Any] = field(default_factory=list)
+
+    @property
+    def driver_root(self) -> Path:
+        """Everything of the driver lies below it."""
+        return self.folder / "driver"
+
+    @property
+    def log(self) -> Path:
+        """What the processes of all nodes noted."""
+        return self.folder / "watch.log"
+
+    @property
+    def address(self) -> str:
+        """As `--ray-address` takes it."""
+        return str(self.cluster.address)
+
+    def opened(self) -> list[str]:
+        """The paths of the driver that a process of a node tried to open."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def cache(self, name: str) -> Path:
+        """The cache of a node."""
+        return self.folder / f"cache-{name}"
+
+    def add(self, name: str, **variables: str) -> Any:
+        """Adds a node with one CPU."""
+        node = self.cluster.add_node(**self.arguments(name, **variables))
+        self.nodes.append(node)
+        return node
+
+    def arguments(self, name: str, **variables: str) -> dict[str, Any]:
+        """How a node is started."""
+        own = {
+            "FROSTLINE_CACHE": str(self.cache(name)),
+            "DRIVER_ROOT": str(self.driver_root),
+            "WATCH_LOG": str(self.log),
+            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), os.environ.get("PYTHONPATH", "")]),
+        }
+        return {
+            "num_cpus": 1,
+            "object_store_memory": 100_000_000,
+            "node_name": name,
+            "node_ip_address": ADDRESS,
+            "env_vars": own | variables,
+        }
+
+    def kill(self, node: Any) -> None:
+        """Ends a node at once, as a power failure does."""
+        self.nodes.remove(node)
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def worker_pids(self) -> set[int]:
+        """Ids of the living processes that train, on all nodes."""
+        marked = f"FROSTLINE_CACHE={self.folder}".encode()
+        found = set()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes()
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                if b"frostline.execution.worker" in command and state != "Z":
+                    found |= {int(folder.name)} if marked in (folder / "environ").read_bytes() else set()
+        return found
+
+
+@contextlib.contextmanager
+def two_nodes(folder: Path) -> Iterator[TwoNodes]:
+    """A cluster of the nodes `near`, which the driver is on, and `far`, with one CPU each."""
+    import_ray()
+    from ray.cluster_utils import Cluster
+
+    (folder / "site").mkdir(parents=True)
+    (folder / "site" / "sitecustomize.py").write_text(WATCH)
+    found = TwoNodes(Cluster(), folder)
+    found.driver_root.mkdir()
+    found.cluster.add_node(include_dashboard=False, **found.arguments("near"))
+    try:
+        found.add("far")
+        yield found
+    finally:
+        found.cluster.shutdown()
+        deadline = time.monotonic() + 10
+        while found.worker_pids() and time.monotonic() < deadline:
+            time.sleep(0.05)
