@@ -40,6 +40,7 @@ DEATHS = 3
 """A run whose worker dies this often is a crash."""
 LOSSES = 20
 """So is a run whose node is lost this often."""
+_SECONDS_TO_END = 10.0
 
 
 def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> RayCluster:
@@ -89,6 +90,7 @@ class RayCluster:
         self._ended: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
         self._prefixes: dict[str, set[object]] = {}
         """by node: the prefix states that it has"""
+        self._threads: list[threading.Thread] = []
         self._unsaid: list[str] = []
         self._listener: Listener | None = None
         self._is_closed = False
@@ -97,6 +99,7 @@ class RayCluster:
         self._ray = self._resources.enter_context(connected(self._address))
         self._contents = Contents(lambda pieces: [self._ray.put(np.frombuffer(one, np.uint8)) for one in pieces])
         self._places = Places(self._ray, self._hiring, self._hand_out, self._say)
+        self._resources.callback(self._join)
         self._places.open()
         self._resources.callback(self._places.close)
         return self
@@ -104,6 +107,11 @@ class RayCluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._is_closed = True
         self._resources.close()
+
+    def _join(self) -> None:
+        """Waits for the threads that watch jobs; their actors have ended."""
+        for thread in self._threads:
+            thread.join(_SECONDS_TO_END)
 
     @property
     def n_free(self) -> int:
@@ -176,7 +184,9 @@ class RayCluster:
                 self._waiting.remove(ticket)
                 ticket.place, place.is_taken = place, True
                 self._prefixes.setdefault(place.node.id, set()).update(prefixes_of(ticket.job))
-                threading.Thread(target=self._do, args=(ticket, place), daemon=True).start()
+                thread = threading.Thread(target=self._do, args=(ticket, place), daemon=True)
+                self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+                thread.start()
 
     def _has_prefix(self, ticket: _Ticket, place: Place) -> bool:
         return prefix_of(ticket.job.spec) in self._prefixes.get(place.node.id, set())
@@ -189,6 +199,8 @@ class RayCluster:
             if outcome is None and not ticket.is_stopped:
                 outcome = _death(ticket.job.spec, "it sent no answer that can be read")
         except self._ray.exceptions.RayError as error:
+            if self._is_closed:
+                return
             self._places.replace(place)
             is_lost = "node has died" in str(error) or not self._places.is_alive(place.node)
             outcome = _death(ticket.job.spec, str(error))
@@ -247,7 +259,7 @@ class RayCluster:
 
     def _is_again(self, ticket: _Ticket, place: Place, outcome: Outcome | None, *, is_lost: bool) -> bool:
         """Whether a job is done again: its worker died, and that has not happened too often."""
-        if not isinstance(outcome, Crash) or not outcome.died or ticket.is_stopped or self._is_closed:
+        if not isinstance(outcome, Crash) or not outcome.died or ticket.is_stopped:
             return False
         ticket.losses += is_lost
         ticket.deaths += not is_lost
