@@ -15,7 +15,8 @@ from frostline.execution.cluster.connection import import_ray
 ADDRESS = "127.0.0.2"
 """Ray replaces 127.0.0.1 by the machine's address on the network."""
 
-# Every Python process of a node refuses to open what lies below the driver's folder, and counts rows through layer 1.
+# Every Python process of a node refuses to open what lies below the driver's folder. Workers count the rows that go
+# through the lowest layer while prefix states are computed.
 WATCH = """
 import os, sys
 
@@ -32,6 +33,20 @@ def watch(event, arguments):
         raise PermissionError(f"a path of the driver: {arguments[0]}")
 
 sys.addaudithook(watch)
+
+def count(module, args):
+    is_lowest = type(module).__name__ == "BertLayer" and module.attention.self.layer_idx == 0
+    frame = sys._getframe() if is_lowest else None
+    while frame is not None:
+        if frame.f_code.co_name == "_fill":
+            note(f"rows {len(args[0])} {os.environ['FROSTLINE_CACHE']}")
+        frame = frame.f_back
+
+def begin():
+    from torch.nn.modules.module import register_module_forward_pre_hook
+    register_module_forward_pre_hook(count)
+
+os.register_at_fork(after_in_child=lambda: begin() if "torch" in sys.modules else None)
 """
 
 
@@ -60,6 +75,16 @@ class TwoNodes:
 
     def opened(self) -> list[str]:
         """The paths of the driver that a process of a node tried to open."""
+        return [line for line in self._lines() if line.startswith("opened ")]
+
+    def prefix_rows(self) -> dict[str, int]:
+        """By cache: the rows that went through the lowest layer while prefix states were computed."""
+        counted: dict[str, int] = {}
+        for _, n_rows, cache in (line.split() for line in self._lines() if line.startswith("rows ")):
+            counted[cache] = counted.get(cache, 0) + int(n_rows)
+        return counted
+
+    def _lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def cache(self, name: str) -> Path:
@@ -95,14 +120,20 @@ class TwoNodes:
 
     def worker_pids(self) -> set[int]:
         """Ids of the living processes that train, on all nodes."""
+        parents = self._processes()
+        return {pid for pid, parent in parents.items() if parent in parents}
+
+    def _processes(self) -> dict[int, int]:
+        """The fork servers of all nodes and their workers, each with its parent."""
         marked = f"FROSTLINE_CACHE={self.folder}".encode()
-        found = set()
+        found = {}
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it has just ended
                 command = (folder / "cmdline").read_bytes()
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                if b"frostline.execution.worker" in command and state != "Z":
-                    found |= {int(folder.name)} if marked in (folder / "environ").read_bytes() else set()
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                is_ours = b"frostline.execution.worker" in command and marked in (folder / "environ").read_bytes()
+                if is_ours and state != "Z":
+                    found[int(folder.name)] = int(parent)
         return found
 
 
@@ -123,5 +154,6 @@ def two_nodes(folder: Path) -> Iterator[TwoNodes]:
     finally:
         found.cluster.shutdown()
         deadline = time.monotonic() + 10
-        while found.worker_pids() and time.monotonic() < deadline:
+        while found._processes() and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert not found._processes(), "a worker outlived its cluster"

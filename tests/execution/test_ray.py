@@ -2,48 +2,226 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from clusters import TwoNodes, two_nodes
+from commands import Finished, Recorder, Toy, frostline, numbers, run_files, runs_in, start
+from frostline.errors import UsageError
+from frostline.execution.cluster.connection import connected
 from frostline.execution.cluster.executor import DEATHS, RayCluster
-from frostline.execution.cluster.nodes import Share
+from frostline.execution.cluster.nodes import Share, living_nodes
 from frostline.execution.cluster.places import Hiring
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job
+from frostline.records.results import RunResult
+from frostline.records.specs import RunSpec
 from frostline.testing.executors import check_executor
+from frostline.testing.models import make_spec
+from frostline.training.run import Runner
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
-    with two_nodes(tmp_path_factory.mktemp("cluster")) as found:
+    with two_nodes(tmp_path_factory.mktemp("cluster")) as found, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FROSTLINE_CACHE", str(found.driver_root / "cache"))
         yield found
 
 
-def make(cluster: TwoNodes, most: int | None = None) -> RayCluster:
-    hiring = Hiring(share=Share(), most=most, threads=1, max_cache_bytes=2**30)
-    return RayCluster(hiring, address=cluster.address)
+@pytest.fixture(scope="module")
+def driver_toy(cluster: TwoNodes, toy: Toy) -> Toy:
+    """The toy below the driver's folder."""
+    folder = cluster.driver_root / "toy"
+    shutil.copytree(toy.model, folder / "model")
+    return Toy(folder / "model", *(Path(shutil.copy(file, folder)) for file in (toy.train, toy.dev)))
 
 
-def test_a_cluster_keeps_the_contract_and_no_driver_path_is_opened(
-    cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, start = cluster.driver_root / "contract", RayCluster.start
-    away = {folder / name: folder / f"renamed {name}" for name in ("model", "task.csv")}
-
-    def make_again(n_places: int) -> RayCluster:
-        for path, renamed in away.items():
-            if renamed.exists():
-                renamed.rename(path)
-        return make(cluster, n_places)
+@pytest.fixture
+def renamed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Paths of the driver that have another name from the first start of a run on. Until then, they are there."""
+    start, paths = RayCluster.start, list[Path]()
 
     def start_and_rename(executor: RayCluster, job: Job, listener: Listener) -> None:
         start(executor, job, listener)
-        for path, renamed in away.items():
+        for path in paths:
             if path.exists():
-                path.rename(renamed)
+                path.rename(path.with_name(f"renamed {path.name}"))
 
     monkeypatch.setattr(RayCluster, "start", start_and_rename)
+    yield paths
+    put_back(paths)
+
+
+def put_back(paths: list[Path]) -> None:
+    for path in paths:
+        if (renamed := path.with_name(f"renamed {path.name}")).exists():
+            renamed.rename(path)
+
+
+def make(cluster: TwoNodes, most: int | None = None, share: Share | None = None, *, waits: bool = True) -> RayCluster:
+    hiring = Hiring(share=share or Share(), most=most, threads=1, max_cache_bytes=2**30)
+    return RayCluster(hiring, address=cluster.address, waits=waits)
+
+
+class Placed(Recorder):
+    """Records where runs are done, when that was said, and messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: dict[str, list[str]] = {}
+        self.at: dict[str, float] = {}
+        self.messages: list[str] = []
+
+    def placed(self, spec: RunSpec, node: str) -> None:
+        self.nodes.setdefault(spec.key, []).append(node)
+        self.at.setdefault(node, time.monotonic())
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def test_a_cluster_keeps_the_contract(cluster: TwoNodes, renamed: list[Path]) -> None:
+    folder = cluster.driver_root / "contract"
+    renamed += [folder / "model", folder / "task.csv"]
+
+    def make_again(n_places: int) -> RayCluster:
+        put_back(renamed)
+        return make(cluster, n_places)
+
     check_executor(make_again, folder, cluster.worker_pids, deaths=DEATHS)
     assert cluster.opened() == []
+
+
+def test_a_curve_has_the_bits_of_local_runs_and_no_driver_path_is_opened(
+    cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished, renamed: list[Path]
+) -> None:
+    renamed += [driver_toy.model, driver_toy.train, driver_toy.dev]
+    out = cluster.driver_root / "curve"
+    before = cluster.prefix_rows()
+    done = frostline(*driver_toy.curve, "--on", "ray", "--ray-address", cluster.address, "--json", out=out)
+    assert done.code == 0, done.stderr
+    assert not driver_toy.model.exists(), "it was renamed"
+    found, wanted = runs_in(out), runs_in(undisturbed.out)
+    assert {key: numbers(run) for key, run in found.items()} == {key: numbers(run) for key, run in wanted.items()}
+    assert {run.spec.model for run in found.values()} == {str(driver_toy.model)}, "stored with the driver's names"
+    assert {run.spec.task.source for run in found.values()} == {str(driver_toy.train)}
+    assert {tuple(run.warnings) for run in found.values()} == {tuple(run.warnings) for run in wanted.values()}
+    assert done.json["operating_points"] == undisturbed.json["operating_points"]
+    assert " on near" in done.stderr, "progress names nodes"
+    assert " on far" in done.stderr
+    assert cluster.opened() == []
+    counted = {cache: n_rows - before.get(cache, 0) for cache, n_rows in cluster.prefix_rows().items()}
+    assert counted == {str(cluster.cache(name)): 72 + 24 for name in ("near", "far")}, "once per node"
+    assert not (cluster.driver_root / "cache" / "prefix").exists(), "prefix states stay where they were computed"
+
+
+def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, driver_toy: Toy) -> None:
+    base = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=40)
+    specs, events = [base.replace(seed=seed) for seed in range(3)], Placed()
+    doomed = cluster.add("doomed")
+    with make(cluster) as executor:
+        for spec in specs:
+            executor.start(Job(spec), events)
+        wait_until(lambda: any(events.nodes.get(key) == ["doomed"] for key in events.epochs))
+        cluster.kill(doomed)
+        outcomes = [executor.outcome() for _ in specs]
+        (moved,) = [key for key, nodes in events.nodes.items() if len(nodes) > 1]
+        (again,) = [outcome for outcome in outcomes if outcome is not None and outcome.key == moved]
+        assert isinstance(again, RunResult)
+        assert numbers(again) == numbers(Runner(max_cache_bytes=0).run(again.spec)), "done elsewhere, same bits"
+        assert events.epochs == {spec.key: list(range(1, 41)) for spec in specs}, "no epoch is reported twice"
+        assert any("node doomed was lost; the run starts again" in text for text in events.messages)
+        for spec in specs:  # one more than there are places
+            executor.start(Job(spec.replace(epochs=100_000)), events)
+        added = cluster.add("added")
+        added_at = time.monotonic()
+        wait_until(lambda: "added" in events.at)
+        assert events.at["added"] - added_at < 10, "an added node takes runs within ten seconds"
+    cluster.kill(added)
+    assert cluster.opened() == []
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert is_so()
+
+
+def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
+    cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished
+) -> None:
+    out = cluster.driver_root / "killed"
+    on_ray = ("--on", "ray", "--ray-address", cluster.address, "--workers", "1", "--json")
+    command = (*driver_toy.curve, *on_ray, "--out", str(out))
+    for n_runs, how in ((2, signal.SIGINT), (5, signal.SIGKILL)):
+        driver = start(*command, cwd=cluster.driver_root, own_group=True)
+        wait_until(lambda n_runs=n_runs: len(run_files(out)) >= n_runs, 120)
+        os.killpg(driver.pid, how)
+        _, stderr = driver.communicate()
+        assert driver.returncode == (128 + how if how == signal.SIGINT else -how), stderr
+        if how == signal.SIGINT:
+            assert "interrupted; finished runs are kept" in stderr
+        wait_until(lambda: not cluster.worker_pids())
+    kept = run_files(out)
+    done = frostline(*driver_toy.curve, *on_ray, out=out)
+    assert done.code == 0, done.stderr
+    assert done.json["runs"] == {"done": len(runs_in(out)) - len(kept), "reused": len(kept), "crashed": 0}
+    assert run_files(out).items() >= kept.items(), "no finished run was done again"
+    found, wanted = runs_in(out), runs_in(undisturbed.out)
+    assert {key: numbers(run) for key, run in found.items()} == {key: numbers(run) for key, run in wanted.items()}
+    with connected(cluster.address) as ray:
+        assert {node.name for node in living_nodes(ray)} == {"near", "far"}, "the cluster is as it was"
+
+
+def test_a_cluster_without_room_says_so_and_waits_or_stops(cluster: TwoNodes, driver_toy: Toy) -> None:
+    spec, events, large = make_spec(driver_toy.model, driver_toy.train), Placed(), Share(cpus=99)
+    with make(cluster, share=large) as executor:
+        began = time.monotonic()
+        executor.start(Job(spec), events)
+        assert executor.outcome(timeout=8) is None
+        assert time.monotonic() - began < 10
+    (said,) = events.messages
+    assert said.startswith("no node is large enough for a run, which takes 99 CPU; ")
+    assert "far has 1 CPU" in said
+    with connected(cluster.address) as ray:
+        busy = [ray.remote(time.sleep).options(num_cpus=1).remote(60) for _ in range(2)]
+        with make(cluster, waits=False) as executor:
+            began = time.monotonic()
+            executor.start(Job(spec), events)
+            with pytest.raises(UsageError, match=r"has no room for a run, which takes 1 CPU; .*--no-wait"):
+                executor.outcome()
+            assert time.monotonic() - began < 10
+        for task in busy:
+            ray.cancel(task, force=True)
+
+
+def test_a_node_with_another_version_is_refused_by_name(cluster: TwoNodes, driver_toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "torch-1.0.dist-info").mkdir()
+    (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    odd, events = cluster.add("odd", PYTHONPATH=path), Placed()
+    specs = [make_spec(driver_toy.model, driver_toy.train, seed=seed) for seed in range(3)]
+    with make(cluster) as executor:
+        for spec in specs:
+            executor.start(Job(spec), events)
+        assert all(isinstance(executor.outcome(), RunResult) for _ in specs)
+        wait_until(lambda: bool(events.messages))
+    cluster.kill(odd)
+    (said,) = events.messages
+    assert said.startswith("node odd does no runs: torch 1.0, here ")
+    assert "odd" not in events.at
+
+
+def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, driver_toy: Toy) -> None:
+    with connected(cluster.address) as ray, pytest.raises(Exception, match="a path of the driver"):
+        ray.get(ray.remote(Path.read_bytes).remote(driver_toy.train))
+    (line,) = cluster.opened()
+    cluster.log.unlink()
+    assert line == f"opened {driver_toy.train}"
