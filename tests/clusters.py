@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,6 @@ class TwoNodes:
 
     cluster: Any
     folder: Path
-    nodes: list[Any] = field(default_factory=list)
 
     @property
     def driver_root(self) -> Path:
@@ -91,11 +90,13 @@ class TwoNodes:
         """The cache of a node."""
         return self.folder / f"cache-{name}"
 
-    def add(self, name: str, **variables: str) -> Any:
-        """Adds a node with one CPU."""
+    @contextlib.contextmanager
+    def added(self, name: str, **variables: str) -> Iterator[Callable[[], None]]:
+        """One more node, with one CPU; gives what ends it at once, as a power failure does."""
         node = self.cluster.add_node(**self.arguments(name, **variables))
-        self.nodes.append(node)
-        return node
+        with contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(self.cluster.remove_node, node, allow_graceful=False)
+            yield at_the_end.close
 
     def arguments(self, name: str, **variables: str) -> dict[str, Any]:
         """How a node is started."""
@@ -112,11 +113,6 @@ class TwoNodes:
             "node_ip_address": ADDRESS,
             "env_vars": own | variables,
         }
-
-    def kill(self, node: Any) -> None:
-        """Ends a node at once, as a power failure does."""
-        self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
 
     def worker_pids(self) -> set[int]:
         """Ids of the living processes that train, on all nodes."""
@@ -149,7 +145,7 @@ def two_nodes(folder: Path) -> Iterator[TwoNodes]:
     found.driver_root.mkdir()
     found.cluster.add_node(include_dashboard=False, **found.arguments("near"))
     try:
-        found.add("far")
+        found.cluster.add_node(**found.arguments("far"))
         yield found
     finally:
         found.cluster.shutdown()

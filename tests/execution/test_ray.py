@@ -16,7 +16,7 @@ from commands import Finished, Recorder, Toy, frostline, numbers, run_files, run
 from frostline.errors import UsageError
 from frostline.execution.cluster.connection import connected
 from frostline.execution.cluster.executor import DEATHS, RayCluster
-from frostline.execution.cluster.nodes import Share, living_nodes
+from frostline.execution.cluster.nodes import Share, free_resources, living_nodes
 from frostline.execution.cluster.places import Hiring
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job
@@ -122,28 +122,32 @@ def test_a_curve_has_the_bits_of_local_runs_and_no_driver_path_is_opened(
 
 
 def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, driver_toy: Toy) -> None:
-    base = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=40)
-    specs, events = [base.replace(seed=seed) for seed in range(3)], Placed()
-    doomed = cluster.add("doomed")
+    spec = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=200)
+    long, other, third = (spec.replace(seed=seed, epochs=100_000) for seed in (1, 2, 3))
+    events = Placed()
     with make(cluster) as executor:
-        for spec in specs:
-            executor.start(Job(spec), events)
-        wait_until(lambda: any(events.nodes.get(key) == ["doomed"] for key in events.epochs))
-        cluster.kill(doomed)
-        outcomes = [executor.outcome() for _ in specs]
-        (moved,) = [key for key, nodes in events.nodes.items() if len(nodes) > 1]
-        (again,) = [outcome for outcome in outcomes if outcome is not None and outcome.key == moved]
-        assert isinstance(again, RunResult)
-        assert numbers(again) == numbers(Runner(max_cache_bytes=0).run(again.spec)), "done elsewhere, same bits"
-        assert events.epochs == {spec.key: list(range(1, 41)) for spec in specs}, "no epoch is reported twice"
+        for run in (long, other):
+            executor.start(Job(run), events)
+        wait_until(lambda: len(events.nodes) == 2)
+        with cluster.added("doomed") as end:
+            executor.start(Job(spec), events)  # the others have no room
+            wait_until(lambda: spec.key in events.epochs)
+            end()
+        executor.stop(long)
+        again = executor.outcome()
+        assert events.nodes[spec.key] == ["doomed", *events.nodes[long.key]], "done again where there is room"
         assert any("node doomed was lost; the run starts again" in text for text in events.messages)
-        for spec in specs:  # one more than there are places
-            executor.start(Job(spec.replace(epochs=100_000)), events)
-        added = cluster.add("added")
-        added_at = time.monotonic()
-        wait_until(lambda: "added" in events.at)
-        assert events.at["added"] - added_at < 10, "an added node takes runs within ten seconds"
-    cluster.kill(added)
+        assert isinstance(again, RunResult)
+        assert numbers(again) == numbers(Runner(max_cache_bytes=0).run(spec)), "the same bits"
+        assert events.epochs[spec.key] == list(range(1, 201)), "no epoch is reported twice"
+        for run in (long, third):  # one more than there are places
+            executor.start(Job(run), events)
+        with cluster.added("added"):
+            added_at = time.monotonic()
+            wait_until(lambda: "added" in events.at)
+            assert events.at["added"] - added_at < 10, "an added node takes runs within ten seconds"
+            for run in (long, other, third):
+                executor.stop(run)
     assert cluster.opened() == []
 
 
@@ -191,7 +195,8 @@ def test_a_cluster_without_room_says_so_and_waits_or_stops(cluster: TwoNodes, dr
     assert said.startswith("no node is large enough for a run, which takes 99 CPU; ")
     assert "far has 1 CPU" in said
     with connected(cluster.address) as ray:
-        busy = [ray.remote(time.sleep).options(num_cpus=1).remote(60) for _ in range(2)]
+        busy = [ray.remote(lambda: time.sleep(60)).options(num_cpus=1).remote() for _ in range(2)]
+        wait_until(lambda: not any(Share().fits(free) for free in free_resources().values()))
         with make(cluster, waits=False) as executor:
             began = time.monotonic()
             executor.start(Job(spec), events)
@@ -206,14 +211,13 @@ def test_a_node_with_another_version_is_refused_by_name(cluster: TwoNodes, drive
     (tmp_path / "torch-1.0.dist-info").mkdir()
     (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    odd, events = cluster.add("odd", PYTHONPATH=path), Placed()
+    events = Placed()
     specs = [make_spec(driver_toy.model, driver_toy.train, seed=seed) for seed in range(3)]
-    with make(cluster) as executor:
+    with cluster.added("odd", PYTHONPATH=path), make(cluster) as executor:
         for spec in specs:
             executor.start(Job(spec), events)
         assert all(isinstance(executor.outcome(), RunResult) for _ in specs)
         wait_until(lambda: bool(events.messages))
-    cluster.kill(odd)
     (said,) = events.messages
     assert said.startswith("node odd does no runs: torch 1.0, here ")
     assert "odd" not in events.at
@@ -222,6 +226,6 @@ def test_a_node_with_another_version_is_refused_by_name(cluster: TwoNodes, drive
 def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, driver_toy: Toy) -> None:
     with connected(cluster.address) as ray, pytest.raises(Exception, match="a path of the driver"):
         ray.get(ray.remote(Path.read_bytes).remote(driver_toy.train))
-    (line,) = cluster.opened()
+    *_, line = cluster.opened()
     cluster.log.unlink()
     assert line == f"opened {driver_toy.train}"

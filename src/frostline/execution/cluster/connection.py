@@ -9,12 +9,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from frostline.errors import MissingExtraError, UsageError, one_line
 
 _SECONDS_TO_CONNECT = 4.0
+_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""is set in a process that `ray job submit` started: it has a configuration of its own"""
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 """how a client of HTTP/2, which Ray speaks, begins; the server answers with a frame of type 4, its settings"""
 
@@ -45,12 +47,13 @@ def connected(address: str | None) -> Iterator[Any]:
     if address not in (None, "", "auto", "local"):
         assert address is not None
         check_address(address)
-    with _own_signals():
-        _init(ray, address)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    with _unheard():
+        with _own_signals():
+            _init(ray, address)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def check_address(address: str) -> None:
@@ -79,6 +82,9 @@ _ADVICE = "give the address that `ray start --head` printed, usually with port 6
 
 def _init(ray: Any, address: str | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if _JOB not in os.environ:
+        quiet["job_config"] = ray.job_config.JobConfig()
+        quiet["job_config"]._py_driver_sys_path = _NoPaths()
     if address in (None, "", "local"):
         # Any other address of this machine would be open to the network; Ray replaces 127.0.0.1 by one.
         place = {"_node_ip_address": "127.0.0.2"} if sys.platform == "linux" else {}
@@ -88,6 +94,26 @@ def _init(ray: Any, address: str | None) -> None:
         ray.init(address=address, **quiet)
     except Exception as error:  # of many kinds; all mean that there is no connection
         raise UsageError(f"no connection to the Ray cluster at {address}: {one_line(error)}") from error
+
+
+class _NoPaths(list[str]):
+    """Takes nothing: Ray would have all workers look for modules in the driver's current folder."""
+
+    def extend(self, paths: Iterable[str]) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Keeps what the nodes report from standard output, which belongs to the command; their logs have it too."""
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 @contextlib.contextmanager

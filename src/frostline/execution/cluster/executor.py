@@ -201,8 +201,11 @@ class RayCluster:
         except self._ray.exceptions.RayError as error:
             if self._is_closed:
                 return
-            self._places.replace(place)
-            is_lost = "node has died" in str(error) or not self._places.is_alive(place.node)
+            is_lost = not place.node.answers
+            if is_lost:
+                self._places.lose(place.node)
+            else:
+                self._places.replace(place)
             outcome = _death(ticket.job.spec, str(error))
         except Exception as error:  # noqa: BLE001 - a listener failed; `outcome` raises it again
             ticket.error = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,6 +10,7 @@ from typing import Any, final
 from frostline.errors import one_line
 from frostline.records.environment import versions
 
+_SECONDS_TO_ANSWER = 2.0
 _COMPARED = ("python", "frostline", "torch", "transformers")
 
 
@@ -54,6 +56,16 @@ class Node:
     """for people: the node's own, else the host's; with the beginning of the id where two have the same"""
     total: Mapping[str, float]
     """its resources"""
+    address: tuple[str, int] = ("", 0)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be reached now; the cluster takes many seconds to notice that a node is lost."""
+        try:
+            socket.create_connection(self.address, timeout=_SECONDS_TO_ANSWER).close()
+        except OSError:
+            return False
+        return True
 
 
 def living_nodes(ray: Any) -> list[Node]:
@@ -61,7 +73,12 @@ def living_nodes(ray: Any) -> list[Node]:
     found = [node for node in ray.nodes() if node["Alive"]]
     plain = [_name(node) for node in found]
     return [
-        Node(node["NodeID"], name if plain.count(name) == 1 else f"{name} ({node['NodeID'][:6]})", node["Resources"])
+        Node(
+            node["NodeID"],
+            name if plain.count(name) == 1 else f"{name} ({node['NodeID'][:6]})",
+            node["Resources"],
+            (node["NodeManagerAddress"], node["NodeManagerPort"]),
+        )
         for node, name in zip(found, plain, strict=True)
     ]
 

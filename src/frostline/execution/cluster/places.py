@@ -98,12 +98,16 @@ class Places:
             self._ray.kill(place.actor)
         self.all.clear()
 
-    def is_alive(self, node: Node) -> bool:
-        """Whether a node is there now."""
-        return node.id in {one.id for one in living_nodes(self._ray)}
+    def lose(self, node: Node) -> None:
+        """Gives up a node that cannot be reached."""
+        with self.lock:
+            if node.id in self._accepted:
+                self._accepted.discard(node.id)
+                self._say(f"node {node.name} is lost")
+            self.all = [place for place in self.all if place.node.id != node.id]
 
     def replace(self, place: Place) -> None:
-        """Ends the actor of a place and starts another one there; removes the place if its node is gone."""
+        """Ends the actor of a place and starts another one there."""
         with self.lock:
             self._ray.kill(place.actor)
             self._remove(place)
@@ -130,11 +134,8 @@ class Places:
         """Asks new nodes for their versions, and forgets lost ones."""
         living = {node.id: node for node in living_nodes(self._ray)}
         for gone in self._nodes.keys() - living.keys():
-            if gone in self._accepted:
-                self._say(f"node {self._nodes[gone].name} is lost")
-            self._accepted.discard(gone)
             self._asked.pop(gone, None)
-            self.all = [place for place in self.all if place.node.id != gone]
+            self.lose(self._nodes[gone])
         for new in living.keys() - self._nodes.keys():
             self._asked[new] = ask_versions(self._ray, living[new])
         self._nodes = living
