@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -158,6 +159,10 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
     assert is_so()
 
 
+def has_runs(out: Path, n_runs: int) -> bool:
+    return len(run_files(out)) >= n_runs
+
+
 def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
     cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished
 ) -> None:
@@ -166,7 +171,7 @@ def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
     command = (*driver_toy.curve, *on_ray, "--out", str(out))
     for n_runs, how in ((2, signal.SIGINT), (5, signal.SIGKILL)):
         driver = start(*command, cwd=cluster.driver_root, own_group=True)
-        wait_until(lambda n_runs=n_runs: len(run_files(out)) >= n_runs, 120)
+        wait_until(functools.partial(has_runs, out, n_runs), 120)
         os.killpg(driver.pid, how)
         _, stderr = driver.communicate()
         assert driver.returncode == (128 + how if how == signal.SIGINT else -how), stderr

@@ -32,8 +32,9 @@ from frostline.execution.cluster.trees import keep, read_tree
 from frostline.execution.executor import Job
 from frostline.execution.transport import receive, send
 from frostline.model.load import DEMO_MODEL, describe
+from frostline.records.depth import FULL
 from frostline.records.results import Crash
-from frostline.records.specs import RunSpec
+from frostline.records.specs import RunSpec, TaskSpec
 from frostline.testing.models import make_spec
 from synthetic import make_result
 
@@ -126,13 +127,15 @@ def at_node(spec: RunSpec, node: Path) -> RunSpec:
     return there
 
 
-def own_task(folder: Path, toy: Toy, form: str) -> tasks.TaskData | Any:
+def own_task(folder: Path, toy: Toy, form: str) -> TaskSpec:
     """The spec of the toy task in one of the forms in which a user can give it."""
     folder.mkdir()
     if form == "file":
-        return tasks.parse(shutil.copy(toy.train, folder))
+        return tasks.parse(str(shutil.copy(toy.train, folder / "reviews.csv")))
     if form == "file and dev":
-        return tasks.parse(shutil.copy(toy.train, folder), dev=shutil.copy(toy.dev, folder))
+        return tasks.parse(
+            str(shutil.copy(toy.train, folder / "reviews.csv")), dev=str(shutil.copy(toy.dev, folder / "dev.csv"))
+        )
     if form == "folder":
         shutil.copy(toy.train, folder / "train.csv")
         shutil.copy(toy.dev, folder / "dev.csv")
@@ -195,9 +198,14 @@ def test_a_data_set_of_the_hub_is_sent_as_this_machine_read_it(
     )
     rows = datasets.Dataset.from_dict({"sentence": ["good", "bad"] * 20, "label": [1, 0] * 20}, features=features)
     found = datasets.DatasetDict({"train": rows, "validation": rows})
-    asked: list[Any] = []
+    asked: list[object] = []
+
+    def load(*given: object) -> object:
+        asked.append(given)
+        return found
+
     with monkeypatch.context() as on_the_driver:
-        on_the_driver.setattr(datasets, "load_dataset", lambda *given: asked.append(given) or found)
+        on_the_driver.setattr(datasets, "load_dataset", load)
         task = tasks.resolve(tasks.parse(name))
         here = tasks.load(task)
         spec = make_spec(toy.model, toy.train).replace(task=task, data_fingerprint=here.fingerprint)
@@ -241,7 +249,7 @@ def test_outcomes_get_the_names_of_the_driver(toy: Toy, tmp_path: Path) -> None:
     contents = Contents(list)
     parcel = contents.of(spec)
     there = spec_at_node(parcel.spec, tmp_path)
-    result = make_result(None, 0, 0.5, spec=there).replace(warnings=(f"rows skipped: 3 of {there.task.source}",))
+    result = make_result(FULL, 0, 0.5, spec=there).replace(warnings=(f"rows skipped: 3 of {there.task.source}",))
     mapped = parcel.outcome(result, spec, str(tmp_path))
     assert mapped == result.replace(spec=spec, warnings=(f"rows skipped: 3 of {toy.train}",))
     crash = Crash(spec=there, error=f"no {there.model}", traceback="", environment=result.environment)
@@ -269,21 +277,18 @@ def test_a_stream_of_pieces_carries_messages(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_job_goes_where_its_prefix_states_are(toy: Toy) -> None:
     base = make_spec(toy.model, toy.train, is_cached=True)
     near, far = (Place(Node(name, name, {}), None, None) for name in ("near", "far"))
-    jobs = [Job(base.replace(strategy=f"freeze:{depth}", seed=seed)) for depth, seed in ((1, 0), (2, 0), (2, 1))]
-    has = {"near": {prefix_of(jobs[1].spec)}, "far": set(prefixes_of(Job(jobs[0].spec, nearby=("freeze:3",))))}
+    specs = [base.replace(strategy=f"freeze:{depth}", seed=seed) for depth, seed in ((1, 0), (2, 0), (2, 1))]
+    has = {"near": {prefix_of(specs[1])}, "far": set(prefixes_of(Job(specs[0], nearby=("freeze:3",))))}
 
-    def has_prefix(job: Any, place: Place) -> bool:
-        return prefix_of(job.spec) in has[place.node.name]
+    def has_prefix(spec: RunSpec, place: Place) -> bool:
+        return prefix_of(spec) in has[place.node.name]
 
-    pairs = matched(jobs, [near, far], has_prefix)  # type: ignore[type-var, arg-type]
-    assert [(job.spec.strategy, job.spec.seed, place.node.name) for job, place in pairs] == [  # type: ignore[attr-defined]
-        ("freeze:1", 0, "far"),
-        ("freeze:2", 0, "near"),
-    ]
-    assert matched(jobs[1:], [far], has_prefix)[0] == (jobs[1], far), "a free place is not left idle"  # type: ignore[type-var, arg-type]
+    assert matched(specs, [near, far], has_prefix) == [(specs[0], far), (specs[1], near)]
+    assert matched(specs[1:], [far], has_prefix) == [(specs[1], far)], "a free place is not left idle"
     assert prefix_of(base.replace(is_cached=False)) is None
     assert prefix_of(base.replace(seed=5, learning_rate=1.0)) == prefix_of(base), "shared by seeds and rates"
-    assert prefix_of(base.replace(strategy="freeze:3")) in has["far"] or "freeze:3" in base.strategy
+    assert prefix_of(base.replace(strategy="freeze:3")) in has["far"], "computed with others"
+    assert prefix_of(base.replace(strategy="freeze:3", subset_seed=1)) not in has["far"], "other rows"
 
 
 def test_versions_that_differ_are_named() -> None:
@@ -342,7 +347,7 @@ def test_what_is_not_a_cluster_is_noticed(answer: bytes | None, monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server,))
         thread.start()
-        with pytest.raises(UsageError, match="not a Ray cluster|no Ray cluster answers"):
+        with pytest.raises(UsageError, match=r"not a Ray cluster|no Ray cluster answers"):
             check_address(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 

@@ -80,7 +80,7 @@ def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
 
 
 _PLACES = {"local": "frostline.execution.local", "ray": "frostline.execution.cluster.executor"}
-"""where runs can happen, by name: the module whose `from_options` makes the executor"""
+"""where runs can happen, by name: the module whose `from_options` makes the executor, and `places_of` counts places"""
 
 
 def make_executor(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> Executor:
@@ -95,3 +95,10 @@ def make_executor(options: RunOptions, *, n_workers: int | None, threads: int, d
     module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
     executor: Executor = module.from_options(options, n_workers=n_workers, threads=threads, device=device)
     return executor
+
+
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:
+    """How many runs each machine could do at the same time; the arguments are those of `make_executor`."""
+    module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
+    found: tuple[int, ...] = module.places_of(options, n_workers=n_workers, threads=threads, device=device)
+    return found

@@ -52,6 +52,12 @@ def from_options(options: RunOptions, *, n_workers: int | None, threads: int, de
     return LocalProcesses(n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
 
 
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:  # noqa: ARG001
+    """How many runs this machine could do at the same time."""
+    assert n_workers is not None, "a machine has a number of cores"
+    return (n_workers,)
+
+
 @dataclass
 class _Ticket:
     """A job that was started."""

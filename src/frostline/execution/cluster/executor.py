@@ -14,17 +14,18 @@ import json
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 
 from frostline.errors import UsageError, one_line
 from frostline.execution.cluster.connection import connected
 from frostline.execution.cluster.content import Contents, Parcel
-from frostline.execution.cluster.nodes import Share
+from frostline.execution.cluster.nodes import Share, living_nodes, no_room
 from frostline.execution.cluster.places import Hiring, Place, Places
 from frostline.execution.cluster.stream import Received
 from frostline.execution.events import Listener
@@ -38,23 +39,40 @@ from frostline.records.specs import RunSpec
 
 DEATHS = 3
 """A run whose worker dies this often is a crash."""
+JobT = TypeVar("JobT")
 LOSSES = 20
 """So is a run whose node is lost this often."""
 _SECONDS_TO_END = 10.0
 
 
 def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> RayCluster:
-    """The executor that options ask for; a run takes as many CPUs as it has threads, and a GPU if it trains on one."""
+    """The executor that options ask for."""
+    share = _share(options, threads, device)
+    hiring = Hiring(share=share, most=n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
+    return RayCluster(hiring, address=options.ray_address, waits=not options.no_wait)
+
+
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:
+    """How many runs each node could do at the same time, if nobody else used the cluster."""
+    share = _share(options, threads, device)
+    with connected(options.ray_address) as ray:
+        nodes = living_nodes(ray)
+        turns = sorted((turn, node.id) for node in nodes for turn in range(share.fits(node.total)))[:n_workers]
+    if not turns:
+        raise UsageError(no_room(share, nodes, {}))
+    return tuple(Counter(node for _, node in turns).values())
+
+
+def _share(options: RunOptions, threads: int, device: str) -> Share:
+    """What a run takes: as many CPUs as it has threads, and a GPU if it trains on one, unless the options say it."""
     import torch
 
     has_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    share = Share(
+    return Share(
         cpus=float(threads) if options.cpus_per_run is None else options.cpus_per_run,
         gpus=float(has_gpu) if options.gpus_per_run is None else options.gpus_per_run,
         memory=options.memory_per_run or 0,
     )
-    hiring = Hiring(share=share, most=n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
-    return RayCluster(hiring, address=options.ray_address, waits=not options.no_wait)
 
 
 @dataclass(eq=False)
@@ -275,16 +293,16 @@ class RayCluster:
 
 
 def matched(
-    waiting: Sequence[_Ticket], idle: Sequence[Place], has_prefix: Callable[[_Ticket, Place], bool]
-) -> list[tuple[_Ticket, Place]]:
+    waiting: Sequence[JobT], idle: Sequence[Place], has_prefix: Callable[[JobT, Place], bool]
+) -> list[tuple[JobT, Place]]:
     """Pairs of waiting jobs and idle places: first those where the node has the prefix states, then any, in order."""
-    pairs: list[tuple[_Ticket, Place]] = []
-    tickets, places = list(waiting), list(idle)
+    pairs: list[tuple[JobT, Place]] = []
+    jobs, places = list(waiting), list(idle)
     for fits in (has_prefix, lambda *_: True):
-        for ticket in list(tickets):
-            if (place := next((one for one in places if fits(ticket, one)), None)) is not None:
-                pairs.append((ticket, place))
-                tickets.remove(ticket)
+        for job in list(jobs):
+            if (place := next((one for one in places if fits(job, one)), None)) is not None:
+                pairs.append((job, place))
+                jobs.remove(job)
                 places.remove(place)
     return pairs
 
