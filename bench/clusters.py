@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ class TwoNodes:
         """The cache of a node."""
         return self.folder / f"cache-{name}"
 
+    def clear(self, name: str) -> None:
+        """Empties the cache of a node."""
+        shutil.rmtree(self.cache(name), ignore_errors=True)
+
     @contextlib.contextmanager
     def added(self, name: str, **variables: str) -> Iterator[Callable[[], None]]:
         """One more node, with one CPU; gives what ends it at once, as a power failure does."""
@@ -134,8 +139,8 @@ class TwoNodes:
 
 
 @contextlib.contextmanager
-def two_nodes(folder: Path) -> Iterator[TwoNodes]:
-    """A cluster of the nodes `near`, which the driver is on, and `far`, with one CPU each."""
+def two_nodes(folder: Path, *, n_cpus: int = 1, has_far: bool = True) -> Iterator[TwoNodes]:
+    """A cluster of the nodes `near`, which the driver is on, and `far`; by default with one CPU each."""
     import_ray()
     from ray.cluster_utils import Cluster
 
@@ -143,9 +148,10 @@ def two_nodes(folder: Path) -> Iterator[TwoNodes]:
     (folder / "site" / "sitecustomize.py").write_text(WATCH)
     found = TwoNodes(Cluster(), folder)
     found.driver_root.mkdir()
-    found.cluster.add_node(include_dashboard=False, **found.arguments("near"))
+    found.cluster.add_node(include_dashboard=False, **found.arguments("near") | {"num_cpus": n_cpus})
     try:
-        found.cluster.add_node(**found.arguments("far"))
+        if has_far:
+            found.cluster.add_node(**found.arguments("far"))
         yield found
     finally:
         found.cluster.shutdown()
