@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from bench.clusters import TwoNodes, two_nodes
+
 from commands import Finished, Recorder, Toy, frostline, numbers, run_files, runs_in, start
 from frostline.errors import UsageError
 from frostline.execution.cluster.connection import connected
