@@ -124,7 +124,7 @@ def test_a_curve_has_the_bits_of_local_runs_and_no_driver_path_is_opened(
 
 
 def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, driver_toy: Toy) -> None:
-    spec = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=200)
+    spec = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=60)
     events = Placed()
     with full(cluster) as free_a_cpu, make(cluster) as executor:
         with cluster.added("doomed") as end:
@@ -138,7 +138,7 @@ def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, dri
         assert any("node doomed was lost; the run starts again" in text for text in events.messages)
         assert isinstance(again, RunResult)
         assert numbers(again) == numbers(Runner(max_cache_bytes=0).run(spec)), "the same bits"
-        assert events.epochs[spec.key] == list(range(1, 201)), "no epoch is reported twice"
+        assert events.epochs[spec.key] == list(range(1, 61)), "no epoch is reported twice"
         for seed in (1, 2):  # one more than there are places
             executor.start(Job(spec.replace(seed=seed, epochs=100_000)), events)
         with cluster.added("added"):
@@ -238,3 +238,17 @@ def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, dr
     *_, line = cluster.opened()
     cluster.log.unlink()
     assert line == f"opened {driver_toy.train}"
+
+
+def test_a_dry_run_counts_the_hours_of_the_nodes_that_it_sees(cluster: TwoNodes, driver_toy: Toy) -> None:
+    on_ray = ("--on", "ray", "--ray-address", cluster.address, "--dry-run")
+    out = cluster.driver_root / "planned"
+    found = frostline(*driver_toy.curve, *on_ray, "--json", out=out)
+    assert found.code == 0, found.stderr
+    assert found.json["nodes"] == 2
+    assert found.json["node_hours"] == pytest.approx(2 * found.json["minutes"] / 60)
+    few = frostline(*driver_toy.curve, *on_ray, "--workers", "1", out=out)
+    assert " on 1 node (" in few.stdout
+    large = frostline(*driver_toy.curve, *on_ray, "--memory-per-run", "100000", out=out)
+    assert large.code == 2
+    assert "no node is large enough for a run, which takes 1 CPU and 100000 GB of memory" in large.stderr

@@ -188,8 +188,10 @@ def _misfits(spec: TaskSpec, task: Task) -> list[str]:
             flag = f"--{name.replace('_', '-')}"
             faults.append(f"{flag} {given!r} is not for {task.name}, which has {'none' if its is None else repr(its)}")
     faults += score_faults(spec.metric, _measured(task), f" for {task.name}")
-    if task.glue_files is None and spec.dev is not None:
-        faults.append(f"{task.name} has its own rows; --dev is not for it")
+    if task.glue_files is None:
+        is_other = spec.data is not None and not demo.has_reviews(Path(spec.data).expanduser())
+        given_files = [flag for flag, is_given in (("--data", is_other), ("--dev", spec.dev is not None)) if is_given]
+        faults += [f"{task.name} has its own rows; {flag} is not for it" for flag in given_files]
     return faults
 
 

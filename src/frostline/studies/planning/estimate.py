@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 from frostline import stats
 from frostline.records.environment import n_cores
 from frostline.records.requests import ResolvedRequest
-from frostline.records.serial import Record, added_later
+from frostline.records.serial import Record, added_later, if_set
 from frostline.records.specs import RunSpec
 from frostline.report import numbers
 from frostline.strategies import Freeze, SetFit, parse
@@ -72,9 +72,9 @@ class Estimate(Record):
     """files of the missing runs"""
     is_at_most: bool = added_later(False)
     """a search stops as soon as it is sure: runs and time are the most that it may take"""
-    nodes: int | None = added_later(None)
+    nodes: int | None = if_set(None)
     """nodes of the cluster that would do them; None: this machine"""
-    node_hours: float | None = added_later(None)
+    node_hours: float | None = if_set(None)
     """hours that these nodes are held, added up"""
     tells_apart: float | None = added_later(None)
     """a depth that is this far from the share is settled with 80% probability, if scores of around 0.85 vary by 0.012
