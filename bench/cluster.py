@@ -1,6 +1,6 @@
 """Runs on a real Ray cluster on this machine against local runs: the same bits, node kills, and what Ray costs.
 
-    python -m bench.cluster equality --seeds 2 --max-train 96     # curve, find and compare on two nodes
+    python -m bench.cluster equality --max-train 96               # curve, find and compare on two nodes
     python -m bench.cluster kills --n-kills 10                    # a node is killed at random moments of a curve
     python -m bench.cluster overhead                              # one node with two workers against --on local
 
@@ -28,8 +28,8 @@ from frostline.storage.runs import Store
 
 COMMANDS = {
     "curve": ("--frozen", "3-6"),
-    "find": ("--frozen", "3-6", "--keep", "0.9"),
-    "compare": ("--strategies", "full,freeze:3,bitfit"),
+    "find": ("--frozen", "3,6", "--keep", "0.9", "--lrs", "3e-5,1e-4"),
+    "compare": ("--strategies", "full,freeze:3", "--lrs", "3e-5,1e-4"),
 }
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("equality", "kills", "overhead"))
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS), choices=list(COMMANDS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=4, help="at least 4: find decides nothing with fewer")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--max-train", type=int, default=256)
     parser.add_argument("--max-dev", type=int, default=128)

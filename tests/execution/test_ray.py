@@ -22,7 +22,7 @@ from frostline.execution.cluster.nodes import Share, free_resources, living_node
 from frostline.execution.cluster.places import Hiring
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job
-from frostline.records.results import RunResult
+from frostline.records.results import EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.testing.executors import PATIENCE, check_executor
 from frostline.testing.models import make_spec
@@ -252,3 +252,18 @@ def test_a_dry_run_counts_the_hours_of_the_nodes_that_it_sees(cluster: TwoNodes,
     large = frostline(*driver_toy.curve, *on_ray, "--memory-per-run", "100000", out=out)
     assert large.code == 2
     assert "no node is large enough for a run, which takes 1 CPU and 100000 GB of memory" in large.stderr
+
+
+def test_what_a_listener_raises_reaches_the_caller(cluster: TwoNodes, driver_toy: Toy) -> None:
+    def fail(spec: RunSpec, record: EpochRecord) -> None:
+        raise RuntimeError("the display is gone")
+
+    spec = make_spec(driver_toy.model, driver_toy.train, epochs=1)
+    with make(cluster, 1) as executor:
+        executor.start(Job(spec), Recorder(fail))
+        with pytest.raises(RuntimeError, match="the display is gone"):
+            executor.outcome()
+        executor.start(Job(spec.replace(seed=1)), Recorder())
+        outcome = executor.outcome()
+        assert outcome is not None
+        assert outcome.key == spec.replace(seed=1).key, "the answers to the failed job are not those to the next one"

@@ -197,7 +197,7 @@ class RayCluster:
     def _hand_out(self) -> None:
         """Gives waiting jobs to idle places: to one whose node has the job's prefix states, if there is one."""
         with self._places.lock:
-            idle = [place for place in self._places.all if place.is_idle]
+            idle = [] if self._is_closed else [place for place in self._places.all if place.is_idle]
             for ticket, place in matched(self._waiting, idle, self._has_prefix):
                 self._waiting.remove(ticket)
                 ticket.place, place.is_taken = place, True
@@ -227,7 +227,7 @@ class RayCluster:
             outcome = _death(ticket.job.spec, str(error))
         except Exception as error:  # noqa: BLE001 - a listener failed; `outcome` raises it again
             ticket.error = error
-            place.actor.stop.remote(ticket.number)
+            self._places.replace(place)  # its answers to this job must not become those to the next one
         with self._places.lock:
             ticket.place, place.is_taken = None, False
             if not self._is_again(ticket, place, outcome, is_lost=is_lost):

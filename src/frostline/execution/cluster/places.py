@@ -6,6 +6,7 @@ room, and takes lost nodes out. It tells who waits for a place when one is ready
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -95,7 +96,8 @@ class Places:
         self._is_closed.set()
         self._thread.join()
         for place in self.all:
-            self._ray.kill(place.actor)
+            with contextlib.suppress(self._ray.exceptions.RayError):  # the cluster is gone, and the actor with it
+                self._ray.kill(place.actor)
         self.all.clear()
 
     def lose(self, node: Node) -> None:
