@@ -96,9 +96,9 @@ class TwoNodes:
         shutil.rmtree(self.cache(name), ignore_errors=True)
 
     @contextlib.contextmanager
-    def added(self, name: str, **variables: str) -> Iterator[Callable[[], None]]:
-        """One more node, with one CPU; gives what ends it at once, as a power failure does."""
-        node = self.cluster.add_node(**self.arguments(name, **variables))
+    def added(self, name: str, n_cpus: int = 1, **variables: str) -> Iterator[Callable[[], None]]:
+        """One more node; gives what ends it at once, as a power failure does."""
+        node = self.cluster.add_node(**self.arguments(name, **variables) | {"num_cpus": n_cpus})
         with contextlib.ExitStack() as at_the_end:
             at_the_end.callback(self.cluster.remove_node, node, allow_graceful=False)
             yield at_the_end.close

@@ -34,7 +34,8 @@ from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
 
 SLOWEST = (
-    "test_search.py", "strategies/test_strategy_conformance.py", "test_docs.py", "torture/test_disturbed.py",
+    "execution/test_ray.py", "test_search.py",
+    "strategies/test_strategy_conformance.py", "test_docs.py", "torture/test_disturbed.py",
     "execution/test_local.py", "execution/test_contract.py", "test_readme.py", "model/test_families.py",
     "test_as_plain.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py", "test_against_trainer.py",
     "training/test_loop.py", "storage/test_cache_disturbed.py", "report/test_page_in_browser.py", "test_real.py",

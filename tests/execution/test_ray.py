@@ -220,16 +220,14 @@ def test_a_node_with_another_version_is_refused_by_name(cluster: TwoNodes, drive
     (tmp_path / "torch-1.0.dist-info").mkdir()
     (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    events = Placed()
-    specs = [make_spec(driver_toy.model, driver_toy.train, seed=seed) for seed in range(3)]
-    with cluster.added("odd", PYTHONPATH=path), make(cluster) as executor:
-        for spec in specs:
-            executor.start(Job(spec), events)
-        assert all(isinstance(executor.outcome(), RunResult) for _ in specs)
-        wait_until(lambda: bool(events.messages))
-    (said,) = events.messages
-    assert said.startswith("node odd does no runs: torch 1.0, here ")
-    assert "odd" not in events.at
+    events, spec = Placed(), make_spec(driver_toy.model, driver_toy.train)
+    with cluster.added("odd", n_cpus=4, PYTHONPATH=path), make(cluster, share=Share(cpus=4)) as executor:
+        executor.start(Job(spec), events)
+        wait_until(lambda: len(events.messages) == 2)
+    refused, waits = events.messages
+    assert refused.startswith("node odd does no runs: torch 1.0, here ")
+    assert waits.startswith("no node is large enough for a run, which takes 4 CPU; "), "it was the only one"
+    assert events.at == {}
 
 
 def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, driver_toy: Toy) -> None:
