@@ -84,21 +84,19 @@ def kills(folder: Path, asked: argparse.Namespace) -> None:
     rng = np.random.default_rng(asked.seed)
     with two_nodes(folder / "cluster") as cluster, own_cache(cluster):
         here, there = cluster.driver_root / "local", cluster.driver_root / "ray"
-        run("curve", here, asked, "--workers", "2")
-        is_over, killed = threading.Event(), list[float]()
-
-        def disturb() -> None:
-            began = time.monotonic()
-            while not is_over.is_set() and len(killed) < asked.n_kills:
-                with cluster.added("doomed"):
-                    is_over.wait(float(rng.uniform(1, asked.seconds_apart)))
-                killed.append(time.monotonic() - began)
-
-        thread = threading.Thread(target=disturb)
-        thread.start()
-        run("curve", there, asked, "--on", "ray", "--ray-address", cluster.address)
-        is_over.set()
-        thread.join()
+        runs = [
+            threading.Thread(target=run, args=("curve", here, asked, "--workers", "2")),
+            threading.Thread(target=run, args=("curve", there, asked, "--on", "ray", "--ray-address", cluster.address)),
+        ]
+        for thread in runs:
+            thread.start()
+        began, killed = time.monotonic(), list[float]()
+        while runs[1].is_alive() and len(killed) < asked.n_kills:  # Ray starts nodes in the main thread only
+            with cluster.added("doomed"):
+                runs[1].join(float(rng.uniform(1, asked.seconds_apart)))
+            killed.append(time.monotonic() - began)
+        for thread in runs:
+            thread.join()
         n_runs, wrong = differing(here, there)
         moments = ", ".join(f"{moment:.0f}" for moment in killed)
         print(f"curve: {n_runs} runs, {len(wrong)} differ; nodes killed at {moments} s")
