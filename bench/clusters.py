@@ -109,6 +109,7 @@ class TwoNodes:
             "FROSTLINE_CACHE": str(self.cache(name)),
             "DRIVER_ROOT": str(self.driver_root),
             "WATCH_LOG": str(self.log),
+            "RAY_worker_niceness": "0",
             "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), os.environ.get("PYTHONPATH", "")]),
         }
         return {

@@ -86,6 +86,7 @@ def _init(ray: Any, address: str | None) -> None:
         quiet["job_config"] = ray.job_config.JobConfig()
         quiet["job_config"]._py_driver_sys_path = _NoPaths()
     if address in (None, "", "local"):
+        os.environ.setdefault("RAY_worker_niceness", "0")  # or other programs would be served first: Ray's own is 15
         # Any other address of this machine would be open to the network; Ray replaces 127.0.0.1 by one.
         place = {"_node_ip_address": "127.0.0.2"} if sys.platform == "linux" else {}
         ray.init(address="local", include_dashboard=False, **place, **quiet)
