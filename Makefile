@@ -34,7 +34,7 @@ readme: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,test,lora,tensorboard,mlflow,serve,setfit]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,test,lora,tensorboard,mlflow,ray,serve,setfit]'
 	touch $@
 
 clean:

@@ -34,6 +34,7 @@ from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
 
 SLOWEST = (
+    "execution/test_ray.py",
     "strategies/test_strategy_conformance.py", "test_search.py", "model/test_families.py", "test_readme.py",
     "execution/test_local.py", "test_docs.py", "test_as_plain.py", "torture/test_disturbed.py",
     "execution/test_contract.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py",

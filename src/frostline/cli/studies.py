@@ -67,14 +67,16 @@ def change(
     model: Model,
     task: Annotated[str, typer.Argument(metavar="TASK|TUNED", help="a task; or a folder fine-tuned from MODEL")],
     settings: dict[str, Any],
-    on: Annotated[str | None, typer.Argument(metavar="[TASK]", help="after TUNED: the task of the dev rows")] = None,
+    rows_of: Annotated[
+        str | None, typer.Argument(metavar="[TASK]", help="after TUNED: the task of the dev rows")
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what fine-tuning changes: attention maps, states and weights, layer by layer; or of a given model."""
     if (Path(task) / "config.json").is_file():
-        settings["tuned"], task = Path(task), on or ""
-    elif on is not None:
+        settings["tuned"], task = Path(task), rows_of or ""
+    elif rows_of is not None:
         raise UsageError(f"{task} is not a model folder: it has no config.json; write `change MODEL TUNED TASK`")
     if dry_run and "tuned" in settings:
         raise UsageError("--dry-run is for runs; two given models are compared without any")

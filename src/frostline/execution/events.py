@@ -1,7 +1,7 @@
 """What happens in a sweep, and who hears about it: one word, `Listener`, for displays, trackers and tests.
 
-Events come in this order for one run: planned, then found (it was in the store), or started, epoch …, and one of
-finished, paused, stopped, crashed.
+Events come in this order for one run: planned, then found (it was in the store), or started, placed (on a cluster),
+epoch …, and one of finished, paused, stopped, crashed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from frostline.records.specs import RunSpec
 
 
 class Listener:
-    """Receives events; override what you need. `started`, `epoch` and `message` may be called from any thread."""
+    """Receives events; override what you need.
+
+    `started`, `placed`, `epoch` and `message` may be called from any thread.
+    """
 
     def planned(self, specs: Sequence[RunSpec]) -> None:
         """These runs are ahead."""
@@ -26,6 +29,9 @@ class Listener:
 
     def started(self, spec: RunSpec) -> None:
         """A run has started, or goes on after a pause."""
+
+    def placed(self, spec: RunSpec, node: str) -> None:
+        """A run that was started is done on this node of a cluster; again, if it moves to another one."""
 
     def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
         """A run has finished an epoch."""
@@ -67,6 +73,11 @@ class Broadcast(Listener):
         """A run has started, or goes on after a pause."""
         for listener in self.listeners:
             listener.started(spec)
+
+    def placed(self, spec: RunSpec, node: str) -> None:
+        """A run is done on this node."""
+        for listener in self.listeners:
+            listener.placed(spec, node)
 
     def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
         """A run has finished an epoch."""

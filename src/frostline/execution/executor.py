@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 from frostline.errors import check_choice
 from frostline.execution.events import Listener
+from frostline.records.requests import RunOptions
 from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.specs import RunSpec
 
@@ -41,14 +42,15 @@ class Executor(Protocol):
     - **Outcomes.** Every started job has exactly one outcome, unless it is stopped. Outcomes come in the order in
       which the jobs end. One key has at most one job under way.
     - **Crash.** A run that raises is a `Crash` with its traceback; the other runs go on. So is a run whose process
-      dies; the next job gets a working process.
+      dies; an executor may do it again elsewhere first, a fixed number of times. The next job gets a working process.
     - **Stop.** A stopped job has no outcome, whether it waits, runs or has just ended, and its place is free again.
     - **Pause and resume.** With `until`, the outcome is a `PausedRun` with its checkpoint. A job with that checkpoint
       goes on from there, in any process, and ends with the bits of a run that never paused. A checkpoint that cannot
       be read, or that lies beyond `until`, is ignored: the run starts at its first step.
     - **Events.** The listener gets `started` once per job, before its first epoch, and `epoch` for each epoch of the
-      job, in order, before the outcome; and `message` if a worker has something to say while it works. They may come
-      from any thread. What a listener raises reaches the caller of `outcome`. All other events belong to the sweep.
+      job, in order and once, before the outcome; `placed` if there are several nodes; and `message` if a worker has
+      something to say while it works. They may come from any thread. What a listener raises reaches the caller of
+      `outcome`. All other events belong to the sweep.
     - **Exit.** Leaving the context ends all runs and all processes.
     """
 
@@ -77,13 +79,26 @@ def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
     return sorted({spec.strategy for spec in specs if spec.is_cached})
 
 
-_PLACES = {"local": "frostline.execution.local:LocalProcesses"}
-"""where runs can happen, by name: the executor's class by its import path"""
+_PLACES = {"local": "frostline.execution.local", "ray": "frostline.execution.cluster.executor"}
+"""where runs can happen, by name: the module whose `from_options` makes the executor, and `places_of` counts places"""
 
 
-def make_executor(place: str, n_workers: int, *, threads: int, max_cache_bytes: int) -> Executor:
-    """An executor by the name of the place where it does runs."""
-    module, _, name = _PLACES[check_choice("place", place, _PLACES)].partition(":")
-    maker = getattr(importlib.import_module(module), name)
-    executor: Executor = maker(n_workers, threads=threads, max_cache_bytes=max_cache_bytes)
+def make_executor(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> Executor:
+    """The executor for the place where the options want runs to happen.
+
+    Args:
+        options: how runs are done.
+        n_workers: most runs at the same time; None: as many as a cluster has room for.
+        threads: of each run.
+        device: where each run trains, as the user asked for it.
+    """
+    module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
+    executor: Executor = module.from_options(options, n_workers=n_workers, threads=threads, device=device)
     return executor
+
+
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:
+    """How many runs each machine could do at the same time; the arguments are those of `make_executor`."""
+    module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
+    found: tuple[int, ...] = module.places_of(options, n_workers=n_workers, threads=threads, device=device)
+    return found

@@ -23,6 +23,7 @@ from frostline.execution.executor import Job, Outcome
 from frostline.execution.fork_server import ForkServer, Log
 from frostline.execution.transport import Answer, answer_from_message, job_message, receive, send
 from frostline.records.environment import current_environment
+from frostline.records.requests import RunOptions
 from frostline.records.results import Crash, EpochRecord
 from frostline.records.specs import RunSpec
 
@@ -43,6 +44,18 @@ def worker_variables(threads: int) -> dict[str, str]:
     memory = os.environ.get("GLIBC_TUNABLES", _MEMORY)
     limits = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**limits, "TOKENIZERS_PARALLELISM": "false", "GLIBC_TUNABLES": memory}
+
+
+def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> LocalProcesses:  # noqa: ARG001
+    """The executor that options ask for."""
+    assert n_workers is not None, "a machine has a number of cores"
+    return LocalProcesses(n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
+
+
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:  # noqa: ARG001
+    """How many runs this machine could do at the same time."""
+    assert n_workers is not None, "a machine has a number of cores"
+    return (n_workers,)
 
 
 @dataclass
@@ -218,5 +231,6 @@ class _Worker:
             spec=spec,
             error=f"the process of this run died ({how}{hint})",
             traceback=(self._fork_server.log + self._log.text(_SECONDS_TO_PRINT))[-_LOG_SHOWN:],
+            died=True,
             environment=current_environment(spec.device),
         )

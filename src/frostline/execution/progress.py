@@ -56,6 +56,10 @@ class ProgressListener(Listener):
         """Shows the run as under way."""
         self.progress.run_started(label(spec))
 
+    def placed(self, spec: RunSpec, node: str) -> None:
+        """Shows where the run is done."""
+        self.progress.run_placed(label(spec), node)
+
     def epoch(self, spec: RunSpec, record: EpochRecord) -> None:
         """Shows the epoch."""
         score = record.metrics[spec.task.metric or ""]

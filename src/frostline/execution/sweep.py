@@ -195,10 +195,13 @@ class Sweep:
                 yield from self._next_outcome(call)
 
     def _next_outcome(self, call: _Call) -> Iterator[Outcome]:
-        """The outcome of the next run to end, unless it is an early one; none if it is time to look at claims again."""
-        outcome = self.executor.outcome(POLL_SECONDS if call.elsewhere else None)
+        """The outcome of the next run to end, unless it is an early one; none if it is time to look again.
+
+        While runs wait, the executor may get more places, and another process may be done with what it has claimed.
+        """
+        outcome = self.executor.outcome(POLL_SECONDS if call.waiting else None)
         if outcome is None:
-            assert call.elsewhere, "a run is under way"
+            assert call.waiting, "a run is under way"
         elif outcome.key in self._early:
             self._held[outcome.key] = outcome
         else:

@@ -11,7 +11,7 @@ import json
 import mmap
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from frostline.errors import DataError
 from frostline.execution.executor import Job, Outcome
@@ -31,7 +31,17 @@ _CHUNK = 2**20
 _MAX_ATTACHED = 2**40
 
 
-def send(stream: IO[bytes], content: Mapping[str, object], attached: Sequence[Content] = ()) -> None:
+class Sink(Protocol):
+    """A file to write to, as far as messages need it."""
+
+    def write(self, content: Any, /) -> object:
+        """Adds content."""
+
+    def flush(self) -> object:
+        """Lets the other side have it."""
+
+
+def send(stream: Sink, content: Mapping[str, object], attached: Sequence[Content] = ()) -> None:
     """Writes a message and flushes it."""
     line = json.dumps({**content, "n_bytes": [len(piece) for piece in attached]}, allow_nan=False)
     stream.write(line.encode("utf-8") + b"\n")

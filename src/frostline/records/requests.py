@@ -15,6 +15,8 @@ from frostline.records.specs import CacheDtype, Protocol, RunSpec, Scale, TaskSp
 
 Rerun = Literal["only-missing", "always", "never"]
 """which runs to do again"""
+Place = Literal["local", "ray"]
+"""where runs happen"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,5 +166,17 @@ class RunOptions:
     """refuse stored runs made with other versions of the libraries, or on another processor or GPU"""
     probe: bool = False
     """also fit a linear model to the output of each layer"""
+    on: Place = "local"
+    """where runs happen: on this machine, or on a Ray cluster"""
+    ray_address: str | None = None
+    """address of the Ray cluster, as host:port"""
+    cpus_per_run: float | None = None
+    """CPUs that a run takes on a Ray cluster"""
+    gpus_per_run: float | None = None
+    """GPUs that a run takes on a Ray cluster; several runs can share one, for example with 0.5"""
+    memory_per_run: int | None = None
+    """memory that a run takes on a Ray cluster, in bytes"""
+    no_wait: bool = False
+    """stop where a Ray cluster has no room, instead of waiting for it"""
     trackers: tuple[str, ...] = ()
     """experiment trackers that log each run: tensorboard, mlflow, wandb; separated by commas"""

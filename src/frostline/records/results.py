@@ -190,7 +190,9 @@ class Crash(Record):
     error: str
     """one line: the exception, or how the process ended"""
     traceback: str
-    """where it was raised; empty when the process died"""
+    """where it was raised; what the process printed last, if it died"""
+    died: bool = if_set(False)
+    """its process died, which may have had nothing to do with the run"""
     environment: Environment = json_name("circumstances")
     """versions, hardware, command line, time"""
 

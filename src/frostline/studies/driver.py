@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, final
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, check_between
 from frostline.execution.events import Listener
-from frostline.execution.executor import Executor, make_executor
+from frostline.execution.executor import Executor, make_executor, places_of
 from frostline.execution.progress import ProgressListener
 from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
@@ -103,7 +103,8 @@ class Session:
             self.resolver,
             study.base(resolved),
             study.runs_ahead(resolved, results),
-            n_workers=self.n_workers,
+            places=places_of(self.options, **self._for_executor),
+            is_cluster=self.options.on != "local",
             most=study.most_ahead(resolved, results),
             start_seconds=time.monotonic() - self._began,
         )
@@ -166,11 +167,15 @@ class Session:
     def executor(self) -> Executor:
         """Who does the runs, started when it is first asked for."""
         if self._executor is None:
-            executor = make_executor(
-                "local", self.n_workers, threads=self.request.threads, max_cache_bytes=self.options.max_cache_bytes
-            )
+            executor = make_executor(self.options, **self._for_executor)
             self._executor = self._resources.enter_context(executor)
         return self._executor
+
+    @property
+    def _for_executor(self) -> dict[str, Any]:
+        """What an executor must know besides the options."""
+        n_workers = self.n_workers if self.options.on == "local" else self.options.n_workers
+        return {"n_workers": n_workers, "threads": self.request.threads, "device": self.request.device}
 
     def _run(
         self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, final
 from frostline.analysis import has_failed
 from frostline.errors import UsageError, check_between
 from frostline.execution.progress import ProgressListener, label
-from frostline.execution.sweep import Wanted
 from frostline.model.files.folders import counted_layers
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import RunResult

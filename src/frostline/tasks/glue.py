@@ -156,19 +156,25 @@ def plain_name(name: str) -> str:
 
 def task_in(task: Task, data: Path | None) -> Task:
     """The task with the columns that it has in this folder, or on the Hub if there is no folder."""
-    folder = None if data is None else _folder(task, data)
-    if data is not None and (folder is None or not _parquet(folder, "train")):
+    is_saved = data is not None and hub.is_saved(data)
+    folder = None if data is None or is_saved else _folder(task, data)
+    if data is not None and not is_saved and (folder is None or not _parquet(folder, "train")):
         return task
-    return task.replace(label_values=None, **_HUB_COLUMNS.get(_config(task), {}))
+    return task.replace(label_values=None, **_HUB_COLUMNS.get(config_of(task), {}))
 
 
 def find_rows(task: Task, data: Path | None, dev: str | None) -> Source:
-    """The rows of a task from `task_in`; the file `dev` replaces its own dev file."""
+    """The rows of a task from `task_in`; the file `dev` replaces its own dev file.
+
+    `data` may also be the task's data set from the Hub, saved to disk.
+    """
     own_files = _files_of(task)
     if data is None:
         way_out = f"give --data DIR, the folder that holds {own_files.folder} and the others"
-        splits = hub.open_named(HUB_NAME, _config(task), way_out)
-        return locate.choose(f"{HUB_NAME}:{_config(task)}", splits, dev or _split(task))
+        splits = hub.open_named(HUB_NAME, config_of(task), way_out)
+        return locate.choose(f"{HUB_NAME}:{config_of(task)}", splits, dev or _split(task))
+    if hub.is_saved(data):
+        return locate.choose(str(data), hub.open_saved(data), dev or _split(task))
     if not data.is_dir():
         raise UsageError(f"--data {data} is not a folder; give the folder that holds {own_files.folder} and the others")
     folder = _folder(task, data)
@@ -222,7 +228,7 @@ def _parquet(folder: Path, split: str) -> Path | None:
     return next(iter(sorted(folder.glob(f"{split}-*-of-00001.parquet"))), None)
 
 
-def _config(task: Task) -> str:
+def config_of(task: Task) -> str:
     """What the Hub calls the task."""
     return plain_name(_files_of(task).folder)
 

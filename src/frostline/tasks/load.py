@@ -128,7 +128,7 @@ def open_task(spec: TaskSpec) -> OpenedTask:
     faults += _misfits(spec, task)
     if faults:
         raise UsageError.together(faults)
-    source = demo.find_rows() if task.glue_files is None else glue.find_rows(task, data, spec.dev)
+    source = demo.find_rows(data) if task.glue_files is None else glue.find_rows(task, data, spec.dev)
     return _opened(spec, task, source)
 
 
@@ -189,7 +189,8 @@ def _misfits(spec: TaskSpec, task: Task) -> list[str]:
             faults.append(f"{flag} {given!r} is not for {task.name}, which has {'none' if its is None else repr(its)}")
     faults += score_faults(spec.metric, _measured(task), f" for {task.name}")
     if task.glue_files is None:
-        given_files = [flag for flag, given in (("--data", spec.data), ("--dev", spec.dev)) if given is not None]
+        is_other = spec.data is not None and not demo.has_reviews(Path(spec.data).expanduser())
+        given_files = [flag for flag, is_given in (("--data", is_other), ("--dev", spec.dev is not None)) if is_given]
         faults += [f"{task.name} has its own rows; {flag} is not for it" for flag in given_files]
     return faults
 

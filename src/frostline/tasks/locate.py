@@ -15,10 +15,10 @@ _DEV_SPLITS = ("dev", "validation", "valid", "val")
 
 def name_of(source: str) -> str | None:
     """The name of a task with this source; None if there is no such file or folder and it is not a Hub name."""
-    path, config = _located(source)
+    path, config = located(source)
     if path is not None:
         stem = path.resolve().name if path.is_dir() else path.stem
-    elif named := _on_hub(source):
+    elif named := on_hub(source):
         stem, config = named[0].partition("/")[2], named[1]
     else:
         return None
@@ -27,12 +27,12 @@ def name_of(source: str) -> str | None:
 
 def find(source: str, dev: str | None) -> Source:
     """The training rows and the dev rows, if any; `dev`, a file or a split, replaces the source's own dev rows."""
-    path, config = _located(source)
+    path, config = located(source)
     if path is not None and path.is_file():
         return choose(source, {"train": part_of_file(path)}, dev)
     if path is not None:
         return choose(source, _of_folder(path, config, dev), dev)
-    if named := _on_hub(source):
+    if named := on_hub(source):
         way_out = f"there is no file or folder {source} either: give a file, or a folder that holds the data set"
         return choose(source, hub.open_named(*named, way_out), dev)
     raise UsageError(f"there is no file or folder {source}")
@@ -62,7 +62,7 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def _located(source: str) -> tuple[Path | None, str | None]:
+def located(source: str) -> tuple[Path | None, str | None]:
     """The file or folder, if it exists, and the configuration after a folder's colon."""
     path = Path(source).expanduser()
     if is_there(path):
@@ -73,7 +73,8 @@ def _located(source: str) -> tuple[Path | None, str | None]:
     return None, None
 
 
-def _on_hub(source: str) -> tuple[str, str | None] | None:
+def on_hub(source: str) -> tuple[str, str | None] | None:
+    """Name and configuration of a data set on the Hub; None if it cannot be the name of one."""
     found = hub.NAME.fullmatch(source)
     if found is None or Path(source).suffix.lower() in files.SUFFIXES or source.startswith("."):
         return None

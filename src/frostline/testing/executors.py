@@ -76,13 +76,14 @@ def make_trial(folder: Path) -> Trial:
     return Trial(spec, Runner(max_cache_bytes=0).run(spec))
 
 
-def check_executor(make: Callable[[int], Executor], folder: Path, pids: Pids | None = None) -> None:
+def check_executor(make: Callable[[int], Executor], folder: Path, pids: Pids | None = None, *, deaths: int = 1) -> None:
     """Raises unless an executor keeps the contract.
 
     Args:
         make: an executor with this many places.
         folder: an empty folder for a tiny model and its task.
         pids: ids of the processes that do runs; by default the worker processes below this one.
+        deaths: how often the process of a run must die until the run is a crash; before that it is done again.
     """
     trial, pids = make_trial(folder), pids or worker_pids
     before = pids()
@@ -94,7 +95,7 @@ def check_executor(make: Callable[[int], Executor], folder: Path, pids: Pids | N
         check_stop(executor, trial)
     check_no_process(pids, before)
     with make(1) as executor:
-        check_death(executor, trial, pids, before)
+        check_death(executor, trial, pids, before, deaths)
         executor.start(Job(trial.endless), Events())  # exit ends a run that is under way
     check_no_process(pids, before)
 
@@ -169,17 +170,22 @@ def check_stop(executor: Executor, trial: Trial) -> None:
     assert executor.outcome(timeout=0.1) is None, "a stopped run has no outcome"
 
 
-def check_death(executor: Executor, trial: Trial, pids: Pids, before: set[int]) -> None:
-    """A run whose process is killed is a Crash, and the next run works."""
+def check_death(executor: Executor, trial: Trial, pids: Pids, before: set[int], deaths: int = 1) -> None:
+    """A run whose process is killed `deaths` times is a Crash, no earlier, and the next run works."""
     events = Events()
     executor.start(Job(trial.endless), events)
-    assert events.first_epoch.wait(PATIENCE), "a run reports its epochs while it runs"
-    for pid in pids() - before:
-        with contextlib.suppress(ProcessLookupError):  # it died with another one
-            os.kill(pid, signal.SIGKILL)
+    for number in range(deaths):
+        assert events.first_epoch.wait(PATIENCE), "a run reports its epochs while it runs, also when it is done again"
+        assert number == 0 or executor.outcome(timeout=0.1) is None, "a run that is done again has no outcome yet"
+        events.first_epoch.clear()
+        for pid in pids() - before:
+            with contextlib.suppress(ProcessLookupError):  # it died with another one
+                os.kill(pid, signal.SIGKILL)
     crash = _outcome(executor, "a run whose process died has an outcome")
     assert isinstance(crash, Crash), "a run whose process died is a crash"
     assert crash.key == trial.endless.key, "the crash is that of the run"
+    wanted = [("started", 0), *(("epoch", number) for number in range(1, len(events.of(trial.endless))))]
+    assert events.of(trial.endless) == wanted, "a run that is done again reports no event twice"
     executor.start(Job(trial.spec), Events())
     _check_same(_outcome(executor, "the run after a death has an outcome"), trial, "the next run works")
 

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
-from frostline.errors import DataError
+from frostline.errors import DataError, FrostlineError
 from frostline.model.identity import Identity
 from frostline.model.inside.saved import load_as_saved
 from frostline.model.inside.setfit import import_setfit
@@ -292,6 +292,8 @@ def torch_settings(threads: int) -> Iterator[None]:
     n_threads, was_flushing = torch.get_num_threads(), float(torch.tensor(1e-38) / 4) == 0.0
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    if torch.get_num_threads() != threads:  # they are part of what makes a run's numbers
+        raise FrostlineError(f"torch uses {torch.get_num_threads()} threads, not {threads}; check OMP_THREAD_LIMIT")
     try:
         yield
     finally:

@@ -80,6 +80,7 @@ class Progress(ABC):
         self._console = console
         self._lock = threading.Lock()
         self._tally = Tally(clock)
+        self._nodes: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +104,11 @@ class Progress(ABC):
     def run_started(self, label: str) -> None:
         """A run is under way."""
 
+    def run_placed(self, label: str, node: str) -> None:
+        """A run under way is done on this node of a cluster."""
+        with self._lock:
+            self._nodes[label] = node
+
     @abstractmethod
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
         """A run finished an epoch, counted from 1."""
@@ -122,6 +128,10 @@ class Progress(ABC):
     @abstractmethod
     def note(self, said: str) -> None:
         """Something worth a line."""
+
+    def _where(self, label: str) -> str:
+        """` on node-1`, or nothing where there is only this machine."""
+        return f" on {self._nodes[label]}" if label in self._nodes else ""
 
 
 def make_progress(console: Console, clock: Clock = time.monotonic) -> Progress:
@@ -145,7 +155,7 @@ class PlainProgress(Progress):
         """A line if there was none for a minute."""
         with self._lock:
             if self._clock() - self._last_line_at >= _HEARTBEAT_SECONDS:
-                self._print(f"{_name(label)}: {_epoch_words(epoch, epochs, loss, score)}")
+                self._print(f"{_name(label)}: {_epoch_words(epoch, epochs, loss, score)}{self._where(label)}")
 
     def run_stopped(self, label: str) -> None:
         """Print nothing: there was no line about its start either."""
@@ -154,7 +164,7 @@ class PlainProgress(Progress):
         """A line with the score, the time it took and the time left."""
         with self._lock:
             self._tally.finish(units)
-            self._print(_ended_line(self._tally, label, _result_words(seconds, score)))
+            self._print(_ended_line(self._tally, label, f"{_result_words(seconds, score)}{self._where(label)}"))
 
     def run_crashed(self, label: str, error: str, units: float = 0.0) -> None:
         """A line with the error."""
@@ -217,7 +227,7 @@ class LiveProgress(Progress):
     def epoch(self, label: str, epoch: int, epochs: int, loss: float | None, score: float | None) -> None:
         """Shows the run's last epoch."""
         with self._lock:
-            self._running[label] = _epoch_words(epoch, epochs, loss, score)
+            self._running[label] = f"{_epoch_words(epoch, epochs, loss, score)}{self._where(label)}"
 
     def run_stopped(self, label: str) -> None:
         """Takes the run away."""
@@ -230,7 +240,7 @@ class LiveProgress(Progress):
             self._tally.finish(units)
             self._running.pop(label, None)
             self._board.finish(label, score)
-            self._last = f"  last: {_name(label)}, {_result_words(seconds, score)}"
+            self._last = f"  last: {_name(label)}, {_result_words(seconds, score)}{self._where(label)}"
 
     def run_crashed(self, label: str, error: str, units: float = 0.0) -> None:
         """A line with the error, which stays."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, final
 from frostline import stats
 from frostline.records.environment import n_cores
 from frostline.records.requests import ResolvedRequest
-from frostline.records.serial import Record, added_later
+from frostline.records.serial import Record, added_later, if_set
 from frostline.records.specs import RunSpec
 from frostline.report import numbers
 from frostline.strategies import Freeze, SetFit, parse
 from frostline.studies.planning.axis import axis_of
 from frostline.studies.planning.protocols import depth_programme
+from frostline.studies.planning.schedule import Load, simulate
 from frostline.studies.study import Results
 from frostline.training.batches import n_epochs, n_steps
 from frostline.training.forward import predict
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _TIMED_STEPS = 5
 _TIMED_ROWS = 96
+_NODE_SECONDS = 15.0
+"""starting an actor on a node and importing libraries there"""
 _FRAME_SECONDS = 2.5
 """starting Python, and writing the results and the page at the end; measured on two cores"""
 _BYTES_PER_RUN_FILE = 6_000
@@ -69,6 +72,10 @@ class Estimate(Record):
     """files of the missing runs"""
     is_at_most: bool = added_later(False)
     """a search stops as soon as it is sure: runs and time are the most that it may take"""
+    nodes: int | None = if_set(None)
+    """nodes of the cluster that would do them; None: this machine"""
+    node_hours: float | None = if_set(None)
+    """hours that these nodes are held, added up"""
     tells_apart: float | None = added_later(None)
     """a depth that is this far from the share is settled with 80% probability, if scores of around 0.85 vary by 0.012
     from seed to seed; None below two seeds"""
@@ -79,10 +86,16 @@ class Estimate(Record):
         most = "at most " if self.is_at_most else ""
         return (
             f"{most}{numbers.counted(self.runs, 'run')}, {self.missing} of them to do: "
-            f"{most}about {numbers.rough_duration(60 * self.minutes)}, "
+            f"{most}about {numbers.rough_duration(60 * self.minutes)}{self._on_nodes}, "
             f"{numbers.size(self.cache_bytes)} of prefix states, {numbers.size(self.store_bytes)} of results"
             f"{self._power}"
         )
+
+    @property
+    def _on_nodes(self) -> str:
+        if self.nodes is None or self.node_hours is None:
+            return ""
+        return f" on {numbers.counted(self.nodes, 'node')} ({self.node_hours:.2g} node-hours)"
 
     @property
     def _power(self) -> str:
@@ -96,7 +109,8 @@ def estimate_runs(
     resolved: ResolvedRequest,
     specs: Sequence[RunSpec],
     *,
-    n_workers: int,
+    places: Sequence[int],
+    is_cluster: bool,
     most: float | None,
     start_seconds: float,
 ) -> Estimate:
@@ -106,7 +120,8 @@ def estimate_runs(
         resolver: has the model, the data and the store.
         resolved: what the runs have in common.
         specs: all runs of the study, as far as can be foreseen.
-        n_workers: runs at the same time.
+        places: runs at the same time, on each machine.
+        is_cluster: they are the nodes of a cluster, not this machine.
         most: where the study may stop early, the most that it may still spend, in full-run equivalents.
         start_seconds: what this call took to import libraries and to read model and data; the study takes it again.
     """
@@ -114,11 +129,19 @@ def estimate_runs(
     missing = [spec for spec in specs if resolver.store.get(spec.key) is None]
     cached = {spec.strategy for spec in missing if spec.is_cached}
     timed = [resolved.base] if most is not None and missing else missing
-    seconds = _seconds(inputs, timed) * (most or 0.0 if most is not None else 1.0)
+    runs, prefix = _run_times(inputs, timed)
+    if most is not None:
+        runs, prefix = [seconds * most / math.ceil(most) for seconds in runs] * math.ceil(most), prefix * most
+    seconds = (math.fsum(runs) + prefix) / sum(places)
+    if is_cluster:
+        seconds = simulate(Load(rounds=[runs], prefix=prefix, start=_NODE_SECONDS), places).seconds
+    minutes = (start_seconds + _FRAME_SECONDS + seconds) / 60 if missing else 0.0
     return Estimate(
         runs=len(specs),
         missing=len(missing),
-        minutes=(start_seconds + _FRAME_SECONDS + seconds / n_workers) / 60 if missing else 0.0,
+        minutes=minutes,
+        nodes=len(places) if is_cluster else None,
+        node_hours=len(places) * minutes / 60 if is_cluster else None,
         cache_bytes=len(cached) * inputs.prefix_bytes(resolved.request),
         store_bytes=len(missing) * (_BYTES_PER_RUN_FILE + _BYTES_PER_DEV_ROW * len(inputs.dev)),
         is_at_most=most is not None,
@@ -148,11 +171,17 @@ def plain_loop_seconds(resolver: Resolver, resolved: ResolvedRequest) -> float:
 
 def _seconds(inputs: Inputs, specs: Sequence[RunSpec]) -> float:
     """Time of runs, one after another."""
+    runs, prefix = _run_times(inputs, specs)
+    return math.fsum(runs) + prefix
+
+
+def _run_times(inputs: Inputs, specs: Sequence[RunSpec]) -> tuple[list[float], float]:
+    """Seconds of each run, and of computing prefix states once."""
     paces = _paces(specs)
-    runs = math.fsum(_run_seconds(spec, paces[spec.strategy], inputs) for spec in specs)
+    runs = [_run_seconds(spec, paces[spec.strategy], inputs) for spec in specs]
     # One pass of all rows through the frozen layers fills the cache for every depth.
     passes = inputs.n_rows if any(spec.is_cached for spec in specs) else 0
-    return runs + passes * max((pace.row_seconds for pace in paces.values()), default=0.0)
+    return runs, passes * max((pace.row_seconds for pace in paces.values()), default=0.0)
 
 
 def _paces(specs: Sequence[RunSpec]) -> dict[str, Pace]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, final
 
 from frostline.records.depth import AxisName, Rank
+from frostline.records.requests import Place
 from frostline.records.specs import BundleDtype, CacheDtype, Protocol, Scale
 
 
@@ -100,9 +101,17 @@ class MachineSettings(TypedDict, total=False):
     cache_max_gb: Annotated[float, Flag(help="most disk space for cached prefix states, in GB", default="8")]
     varlen: bool
     threads: int
-    workers: Annotated[int, Flag(field="n_workers", default="one per core")]
+    workers: Annotated[int, Flag(field="n_workers", default="one per core; on Ray, all there is room for")]
     device: Literal["auto", "cpu", "cuda", "mps"]
     same_environment: bool
+    on: Place
+    ray_address: Annotated[str | None, Flag(default="$RAY_ADDRESS, else a cluster started on this machine")]
+    cpus_per_run: Annotated[float, Flag(default="its threads")]
+    gpus_per_run: Annotated[float, Flag(default="1 with CUDA")]
+    memory_per_run: Annotated[
+        float, Flag(help="memory that a run takes on a Ray cluster, in GB", default="not limited")
+    ]
+    no_wait: bool
 
 
 class OutputSettings(TypedDict, total=False):

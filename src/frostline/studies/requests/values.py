@@ -14,7 +14,7 @@ import numpy as np
 
 from frostline.errors import UsageError, check_choice
 from frostline.execution.trackers import TRACKERS
-from frostline.records.requests import Rerun
+from frostline.records.requests import Place, Rerun
 
 # Far above anything sensible: a slip of the keyboard should not fill the memory.
 _MOST_LAYERS, _MOST_SEEDS = 10_000, 10_000
@@ -199,6 +199,12 @@ def _n_workers(value: object) -> int:
     return value
 
 
+def _amount(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise UsageError(f"{name} is {value!r:.80}; give a number, at least 0")
+    return float(value)
+
+
 def _dev(value: object) -> str:
     if not isinstance(value, str | Path):
         advice = 'give a file or a split, or pass the rows together: {"train": …, "dev": …}'
@@ -234,5 +240,10 @@ READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "probe": ("probe", lambda value: _switch("probe", value)),
     "same_environment": ("same_environment", lambda value: _switch("same_environment", value)),
     "track": ("trackers", _trackers),
+    "on": ("on", lambda value: check_choice("on", str(value), get_args(Place))),
+    "cpus_per_run": ("cpus_per_run", lambda value: _amount("cpus_per_run", value)),
+    "gpus_per_run": ("gpus_per_run", lambda value: _amount("gpus_per_run", value)),
+    "memory_per_run": ("memory_per_run", lambda value: int(_amount("memory_per_run", value) * 2**30)),
+    "no_wait": ("no_wait", lambda value: _switch("no_wait", value)),
 }
 """By setting: the record's field that it fills, and how its value is read."""

@@ -21,7 +21,7 @@ from frostline.tasks.formats.sources import Part
 _ALLOWED = "a pandas DataFrame, a datasets.Dataset, a DatasetDict, or a dict of train and dev"
 _ROWS = 10_000
 """rows hashed at a time: only these are converted to Python objects at once"""
-_MARK = ".written-by-frostline"
+MARK = ".written-by-frostline"
 """a file that tells a folder written here from a user's own folder; it holds the fingerprint of the others"""
 
 
@@ -43,19 +43,19 @@ def write_rows(data: object, folder: Path, name: str) -> Path:
             for split, table in tables.items():
                 arrow_parquet.write_table(table, unfinished / f"{split}.parquet")
                 (unfinished / f"{split}.parquet").chmod(0o600)
-            (unfinished / _MARK).touch(mode=0o600)
-            (unfinished / _MARK).write_text(_fingerprint(unfinished), encoding="utf-8")
+            (unfinished / MARK).touch(mode=0o600)
+            (unfinished / MARK).write_text(_fingerprint(unfinished), encoding="utf-8")
     return kept
 
 
 def is_written(folder: Path) -> bool:
     """Whether `write_rows` wrote the folder."""
-    return (folder / _MARK).is_file()
+    return (folder / MARK).is_file()
 
 
 def _is_whole(folder: Path) -> bool:
     """Whether the files of a folder are those that were written; release 0.1 wrote no fingerprint to compare with."""
-    return is_written(folder) and (folder / _MARK).read_bytes() in (b"", _fingerprint(folder).encode())
+    return is_written(folder) and (folder / MARK).read_bytes() in (b"", _fingerprint(folder).encode())
 
 
 def _fingerprint(folder: Path) -> str:

@@ -1,0 +1,1 @@
+"""Runs on a Ray cluster: the executor, its workers, and what travels between them. Imported only for `--on ray`."""
