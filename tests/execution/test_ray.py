@@ -105,7 +105,8 @@ def test_a_curve_has_the_bits_of_local_runs_and_no_driver_path_is_opened(
 ) -> None:
     renamed += [driver_toy.model, driver_toy.train, driver_toy.dev]
     out = cluster.driver_root / "curve"
-    before = cluster.prefix_rows()
+    before, states = cluster.prefix_rows(), cluster.driver_root / "cache" / "prefix"
+    of_local_runs = sorted(states.rglob("*"))
     done = frostline(*driver_toy.curve, "--on", "ray", "--ray-address", cluster.address, "--json", out=out)
     assert done.code == 0, done.stderr
     assert not driver_toy.model.exists(), "it was renamed"
@@ -120,7 +121,21 @@ def test_a_curve_has_the_bits_of_local_runs_and_no_driver_path_is_opened(
     assert cluster.opened() == []
     counted = {cache: n_rows - before.get(cache, 0) for cache, n_rows in cluster.prefix_rows().items()}
     assert counted == {str(cluster.cache(name)): 72 + 24 for name in ("near", "far")}, "once per node"
-    assert not (cluster.driver_root / "cache" / "prefix").exists(), "prefix states stay where they were computed"
+    assert sorted(states.rglob("*")) == of_local_runs, "prefix states stay where they were computed"
+
+
+def test_a_dry_run_counts_the_hours_of_the_nodes_that_it_sees(cluster: TwoNodes, driver_toy: Toy) -> None:
+    on_ray = ("--on", "ray", "--ray-address", cluster.address, "--dry-run")
+    out = cluster.driver_root / "planned"
+    found = frostline(*driver_toy.curve, *on_ray, "--json", out=out)
+    assert found.code == 0, found.stderr
+    assert found.json["nodes"] == 2
+    assert found.json["node_hours"] == pytest.approx(2 * found.json["minutes"] / 60)
+    few = frostline(*driver_toy.curve, *on_ray, "--workers", "1", out=out)
+    assert " on 1 node (" in few.stdout
+    large = frostline(*driver_toy.curve, *on_ray, "--memory-per-run", "100000", out=out)
+    assert large.code == 2
+    assert "no node is large enough for a run, which takes 1 CPU and 100000 GB of memory" in large.stderr
 
 
 def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, driver_toy: Toy) -> None:
@@ -236,20 +251,6 @@ def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, dr
     *_, line = cluster.opened()
     cluster.log.unlink()
     assert line == f"opened {driver_toy.train}"
-
-
-def test_a_dry_run_counts_the_hours_of_the_nodes_that_it_sees(cluster: TwoNodes, driver_toy: Toy) -> None:
-    on_ray = ("--on", "ray", "--ray-address", cluster.address, "--dry-run")
-    out = cluster.driver_root / "planned"
-    found = frostline(*driver_toy.curve, *on_ray, "--json", out=out)
-    assert found.code == 0, found.stderr
-    assert found.json["nodes"] == 2
-    assert found.json["node_hours"] == pytest.approx(2 * found.json["minutes"] / 60)
-    few = frostline(*driver_toy.curve, *on_ray, "--workers", "1", out=out)
-    assert " on 1 node (" in few.stdout
-    large = frostline(*driver_toy.curve, *on_ray, "--memory-per-run", "100000", out=out)
-    assert large.code == 2
-    assert "no node is large enough for a run, which takes 1 CPU and 100000 GB of memory" in large.stderr
 
 
 def test_what_a_listener_raises_reaches_the_caller(cluster: TwoNodes, driver_toy: Toy) -> None:

@@ -20,7 +20,7 @@ from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
 from frostline.records.depth import FULL, AxisName, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
-from frostline.records.serial import read_json, request_fields
+from frostline.records.serial import read_record, request_fields
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
 from frostline.report.curve_chapter import CurveChapter
@@ -182,7 +182,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
         if not path.is_file():
             return []
         try:
-            finding = Finding.from_json(read_json(path))
+            finding = read_record(Finding, path)
         except DataError as error:
             message = f"not the answer of a search: {error}; move it away, or run `find` again"
             raise DataError(message, path=path) from error

@@ -38,8 +38,8 @@ from frostline.model.structure import in_eval, probed_tokens
 _LENGTHS = (3, 5, 12)
 _LONGEST = 2048
 """Rows longer than this are not tried; a window that long has no effect on shorter ones."""
-_MOST_DOUBLED = 50_000_000
-"""Models with at most this many numbers are compared in double precision."""
+_MOST_DOUBLED = 5_000_000
+"""Models with at most this many numbers are compared in double precision; of larger ones it would take much memory."""
 _CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Largest difference as a share of the state. Some norms compute in single precision in every model."""
 

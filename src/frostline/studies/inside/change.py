@@ -17,7 +17,7 @@ from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
-from frostline.records.serial import Record, read_json, request_fields
+from frostline.records.serial import Record, read_record, request_fields
 from frostline.records.specs import RunSpec, Scale
 from frostline.report.inside.change_chapter import ChangeChapter
 from frostline.storage.runs import Store
@@ -144,7 +144,7 @@ def measured_depth(store: Store) -> MeasuredDepth | None:
         point = curve.operating_points[0]
         return _as_measured("curve", point.keep, point.scale, point.n_frozen)
     found = store.folder / "find.json"
-    if found.is_file() and axis_name(finding := Finding.from_json(read_json(found))) == "depth":
+    if found.is_file() and axis_name(finding := read_record(Finding, found)) == "depth":
         answer = finding.answer
         return _as_measured("find", answer.keep, answer.scale, answer.n_frozen)
     return None
@@ -153,7 +153,7 @@ def measured_depth(store: Store) -> MeasuredDepth | None:
 def _stored_curve(store: Store) -> Curve | None:
     """The last curve over depth; if a curve along another axis was made since, the first that is stored."""
     last, study = store.folder / "curve.json", CurveStudy()
-    if last.is_file() and axis_name(made := Curve.from_json(read_json(last))) == "depth":
+    if last.is_file() and axis_name(made := read_record(Curve, last)) == "depth":
         return made
     for resolved in study.stored(store):
         results = study.replay(resolved, store)
