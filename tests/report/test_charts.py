@@ -47,7 +47,10 @@ def rows_of(curve: Curve, mark: str, **style: object) -> list[dict[str, Any]]:
 
 
 def test_it_agrees_with_the_schema() -> None:
-    alt.LayerChart.from_dict(curve_chart(make_curve()))
+    spec = curve_chart(make_curve())
+    assert len(alt.LayerChart.from_dict(spec).layer) == len(spec["layer"])
+    with pytest.raises(Exception, match="wide"):
+        alt.LayerChart.from_dict(spec | {"width": "wide"})
 
 
 def test_the_picture_says_the_answer_and_names_what_it_shows() -> None:

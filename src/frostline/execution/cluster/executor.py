@@ -37,9 +37,10 @@ from frostline.records.requests import RunOptions
 from frostline.records.results import Crash, EpochRecord
 from frostline.records.specs import RunSpec
 
+JobT = TypeVar("JobT")
+
 DEATHS = 3
 """A run whose worker dies this often is a crash."""
-JobT = TypeVar("JobT")
 LOSSES = 20
 """So is a run whose node is lost this often."""
 _SECONDS_TO_END = 10.0
