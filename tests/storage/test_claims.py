@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from frostline.errors import UsageError
 from frostline.storage.claims import Claims
 
 HOLDER = """
@@ -107,3 +109,27 @@ def test_a_command_may_begin_while_another_one_ends(tmp_path: Path) -> None:
         finally:
             is_over.set()
         other.result()
+
+
+def test_the_folder_may_go_while_it_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mkdir` finds the folder, and by the time it asks whether it is a folder, it has gone."""
+    real_mkdir, surprises = os.mkdir, 3
+
+    def mkdir(path: str | Path, mode: int = 0o777) -> None:
+        nonlocal surprises
+        if surprises and Path(path).name == "claims":
+            surprises -= 1
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        real_mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    claims = Claims(tmp_path)
+    assert claims.take("key")
+    assert not surprises
+    claims.release_all()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("not a folder")
+    with pytest.raises(UsageError, match="claims.*cannot be written"):
+        Claims(tmp_path).take("key")

@@ -75,11 +75,13 @@ class Claims:
 
 
 def _open_or_create(path: Path, more_tries: int = 100) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError as error:  # another process may have removed the empty folder just now
-        if not more_tries or not locks.is_gone(error):
+    except OSError as error:
+        # Another process may have removed the empty folder just now. If that happens inside `mkdir`, between finding
+        # the folder and asking whether it is one, its error is FileExistsError.
+        if not more_tries or not (locks.is_gone(error) or isinstance(error, FileExistsError)):
             raise
     return _open_or_create(path, more_tries - 1)
 
