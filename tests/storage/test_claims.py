@@ -131,5 +131,5 @@ def test_the_folder_may_go_while_it_is_being_made(tmp_path: Path, monkeypatch: p
 
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "claims").write_text("not a folder")
-    with pytest.raises(UsageError, match="claims.*cannot be written"):
+    with pytest.raises(UsageError, match=r"claims.*cannot be written"):
         Claims(tmp_path).take("key")
