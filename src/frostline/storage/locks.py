@@ -43,8 +43,8 @@ def gone_is_fine() -> Iterator[None]:
 
 
 def paths_in(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if the folder is not there, or goes in this moment, which `Path.glob` raises for."""
-    with gone_is_fine():
+    """What is in a folder; nothing if it is not there, is a file, or goes in this moment (`Path.glob` raises then)."""
+    with gone_is_fine(), contextlib.suppress(NotADirectoryError):
         return sorted(folder.iterdir())
     return []
 
