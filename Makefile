@@ -2,8 +2,10 @@
 PYTHON ?= python3
 PIP := .venv/bin/pip --disable-pip-version-check
 INSTALLED := .venv/.installed
+# Dozens of processes import the package: compiled once, not each time.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format bench readme clean
+.PHONY: demo test test-all check format bench readme clean
 
 demo: $(INSTALLED)
 	.venv/bin/frostline demo
@@ -11,6 +13,10 @@ demo: $(INSTALLED)
 # Three processes on two cores: some of them wait, for a server, a killed command or a browser.
 test: $(INSTALLED)
 	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+
+# Also the tests of which `make test` does a sample: every strategy on every family, every family's sweep, lost nodes.
+test-all: $(INSTALLED)
+	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --thorough
 
 check: $(INSTALLED)
 	.venv/bin/ruff check

@@ -43,7 +43,7 @@ def run(command: str, out: Path, asked: argparse.Namespace, *where: str) -> floa
     subprocess.run(
         [sys.executable, "-m", "frostline", command, "all-MiniLM-L6-v2", "rotten-tomatoes", *COMMANDS[command],
          *settings, *where],
-        check=True, stdout=subprocess.DEVNULL, stderr=None if asked.verbose else subprocess.DEVNULL,
+        check=True, stdout=subprocess.DEVNULL, stderr=asked.stderr,
     )  # fmt: skip
     return time.monotonic() - began
 
@@ -80,26 +80,46 @@ def equality(folder: Path, asked: argparse.Namespace) -> None:
 
 
 def kills(folder: Path, asked: argparse.Namespace) -> None:
-    """A curve while a node is killed again and again, at random moments, and one like it comes back."""
+    """Curves on two nodes, one of which is killed in the middle of its run, again and again, until there are enough."""
     rng = np.random.default_rng(asked.seed)
-    with two_nodes(folder / "cluster") as cluster, own_cache(cluster):
-        here, there = cluster.driver_root / "local", cluster.driver_root / "ray"
-        runs = [
-            threading.Thread(target=run, args=("curve", here, asked, "--workers", "2")),
-            threading.Thread(target=run, args=("curve", there, asked, "--on", "ray", "--ray-address", cluster.address)),
-        ]
-        for thread in runs:
-            thread.start()
-        began, killed = time.monotonic(), list[float]()
-        while runs[1].is_alive() and len(killed) < asked.n_kills:  # Ray starts nodes in the main thread only
-            with cluster.added("doomed"):
-                runs[1].join(float(rng.uniform(1, asked.seconds_apart)))
-            killed.append(time.monotonic() - began)
-        for thread in runs:
-            thread.join()
-        n_runs, wrong = differing(here, there)
-        moments = ", ".join(f"{moment:.0f}" for moment in killed)
-        print(f"curve: {n_runs} runs, {len(wrong)} differ; nodes killed at {moments} s")
+    with two_nodes(folder / "cluster", has_far=False) as cluster, own_cache(cluster):
+        here = cluster.driver_root / "local"
+        run("curve", here, asked, "--workers", "2")
+        n_killed = n_curves = 0
+        while n_killed < asked.n_kills:
+            n_curves += 1
+            there = cluster.driver_root / f"ray-{n_curves}"
+            killed, said = _killed_in_a_curve(cluster, there, asked, rng, asked.n_kills - n_killed)
+            n_killed += len(killed)
+            n_runs, wrong = differing(here, there)
+            moments = ", ".join(f"{moment:.1f}" for moment in killed)
+            n_again = said.count("the run starts again")
+            print(
+                f"curve: {n_runs} runs, {len(wrong)} differ; killed {moments} s into a run; {n_again} runs again"
+            )
+        print(f"{n_killed} kills in {n_curves} curves; driver paths that nodes opened: {len(cluster.opened())}")
+
+
+def _killed_in_a_curve(
+    cluster: TwoNodes, out: Path, asked: argparse.Namespace, rng: np.random.Generator, most: int
+) -> tuple[list[float], str]:
+    """How long after the start of its first run each node was killed, and what the driver said."""
+    log = out.with_suffix(".log")
+    driver = threading.Thread(target=run, args=("curve", out, asked, "--on", "ray", "--ray-address", cluster.address))
+    killed: list[float] = []
+    with log.open("wb") as asked.stderr:
+        driver.start()
+        for name in (f"doomed-{number}" for number in range(most)):
+            with cluster.added(name):
+                while driver.is_alive() and f" on {name}" not in log.read_text():
+                    driver.join(0.05)
+                if not driver.is_alive():
+                    break
+                seconds = float(rng.uniform(0, asked.seconds_apart))
+                driver.join(seconds)
+            killed.append(seconds)
+        driver.join()
+    return killed, log.read_text()
 
 
 def overhead(folder: Path, asked: argparse.Namespace) -> None:
@@ -138,11 +158,12 @@ def main() -> None:
     parser.add_argument("--max-train", type=int, default=256)
     parser.add_argument("--max-dev", type=int, default=128)
     parser.add_argument("--n-kills", type=int, default=10)
-    parser.add_argument("--seconds-apart", type=float, default=30.0, help="most seconds that a node lives")
+    parser.add_argument("--seconds-apart", type=float, default=15.0, help="most seconds that a node does runs")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args()
+    asked.stderr = None if asked.verbose else subprocess.DEVNULL
     with tempfile.TemporaryDirectory() as folder:
         {"equality": equality, "kills": kills, "overhead": overhead}[asked.what](Path(folder), asked)
 

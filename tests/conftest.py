@@ -46,8 +46,18 @@ SLOWEST = (
 """The slowest files come first (`--no-loadscope-reorder`): at the end, one process would do the last of them alone."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the slowest files first; all others keep their order."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--thorough` adds the tests that `make test` has no time for."""
+    parser.addoption("--thorough", action="store_true", help="also the tests marked so; see `make test-all`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out thorough tests that nobody asked for; puts the slowest files first, and keeps the order of others."""
+    is_named = any("::" in argument for argument in config.args)
+    if not (config.getoption("--thorough") or is_named or config.getoption("-m") or config.getoption("-k")):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     places = {str(Path(__file__).parent / name): place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: places.get(str(item.path), len(places)))
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from frostline.testing.models import Family
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from frostline.testing.models import FAMILIES, Family
 
 DECODERS: tuple[Family, ...] = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3")
+
+
+def sampled(sample: Collection[Family]) -> list[Any]:
+    """All families, for `parametrize`; `make test` does those of the sample."""
+    return [family if family in sample else pytest.param(family, marks=pytest.mark.thorough) for family in FAMILIES]
 
 
 def _weights(*names: str) -> set[str]:

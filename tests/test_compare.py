@@ -117,6 +117,7 @@ def test_again_does_nothing(done: Finished, toy: Toy) -> None:
     assert run_files(done.out) == before
 
 
+@pytest.mark.thorough
 def test_killed_half_way_it_ends_with_the_same_numbers(
     done: Finished, toy: Toy, tmp_path: Path, rng: np.random.Generator
 ) -> None:

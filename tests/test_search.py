@@ -81,6 +81,7 @@ def test_again_nothing_is_run_and_the_answer_is_the_same(toy: Toy, found: Finish
     assert curve_numbers(again.json) == curve_numbers(found.json)
 
 
+@pytest.mark.thorough
 def test_one_worker_finds_the_same_with_the_same_runs(toy: Toy, found: Finished, tmp_path: Path) -> None:
     alone = frostline(*find_of(toy, "--workers", "1"), out=tmp_path / "out")
     assert found_numbers(alone.json) == found_numbers(found.json)
@@ -90,7 +91,7 @@ def test_one_worker_finds_the_same_with_the_same_runs(toy: Toy, found: Finished,
     }
 
 
-@pytest.mark.parametrize("attempt", range(2))
+@pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_killed_at_a_random_moment_and_resumed(toy: Toy, found: Finished, tmp_path: Path, attempt: int) -> None:
     rng, out = announced_rng(), tmp_path / "out"
     for _ in range(2):
@@ -108,6 +109,7 @@ def test_killed_at_a_random_moment_and_resumed(toy: Toy, found: Finished, tmp_pa
     assert runs_in(out).keys() == runs_in(found.out).keys()
 
 
+@pytest.mark.thorough
 def test_a_curve_after_it_does_only_what_is_missing(toy: Toy, found: Finished, tmp_path: Path) -> None:
     command = ("curve", str(toy.model), str(toy.train), "--dev", str(toy.dev), *RATES, "--protocol", "tuned", "--json")
     curve = frostline(*command, out=found.out)

@@ -176,6 +176,7 @@ def _write_seconds(place: Place) -> float:
     return max(run.cost.prefix_seconds for run in place.runs.values())
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again_while_writing_it_ends_with_the_same_numbers(
     asked: Asked, peace: Place, tmp_path: Path
 ) -> None:

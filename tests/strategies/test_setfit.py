@@ -163,6 +163,7 @@ def test_what_it_cannot_train_on_is_refused_in_one_line(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_eight_examples_per_class_are_enough_to_beat_chance() -> None:
     task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=16, max_dev=200))

@@ -69,6 +69,7 @@ def test_it_is_scikit_learns_on_plain_states(tmp_path: Path) -> None:
     _check_against_sklearn(spec, str(model))
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_on_real_weights_too() -> None:
     name = str(tasks.demo_model_folder())

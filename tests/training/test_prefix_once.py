@@ -76,6 +76,7 @@ def test_twin_without_states_every_run_takes_the_rows_through(toy: Toy, tmp_path
     assert counted.rows("--frozen", "1-3") == (3 * 2 * n_batches, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_every_row_once_on_real_weights(tmp_path: Path) -> None:
     curve = ("curve", "all-MiniLM-L6-v2", "rotten-tomatoes", "--max-train", "32", "--max-dev", "16", "--lr", "5e-5")
