@@ -80,7 +80,7 @@ def equality(folder: Path, asked: argparse.Namespace) -> None:
 
 
 def kills(folder: Path, asked: argparse.Namespace) -> None:
-    """Curves on two nodes, one of which is killed in the middle of its run, again and again, until there are enough."""
+    """Curves on two nodes, one of which is killed at random moments, again and again."""
     rng = np.random.default_rng(asked.seed)
     with two_nodes(folder / "cluster", has_far=False) as cluster, own_cache(cluster):
         here = cluster.driver_root / "local"
@@ -95,7 +95,7 @@ def kills(folder: Path, asked: argparse.Namespace) -> None:
             moments = ", ".join(f"{moment:.1f}" for moment in killed)
             n_again = said.count("the run starts again")
             print(
-                f"curve: {n_runs} runs, {len(wrong)} differ; killed {moments} s into a run; {n_again} runs again"
+                f"curve: {n_runs} runs, {len(wrong)} differ; nodes killed {moments} s after their first; {n_again} again"
             )
         print(f"{n_killed} kills in {n_curves} curves; driver paths that nodes opened: {len(cluster.opened())}")
 
@@ -103,7 +103,7 @@ def kills(folder: Path, asked: argparse.Namespace) -> None:
 def _killed_in_a_curve(
     cluster: TwoNodes, out: Path, asked: argparse.Namespace, rng: np.random.Generator, most: int
 ) -> tuple[list[float], str]:
-    """How long after the start of its first run each node was killed, and what the driver said."""
+    """How long after the end of its first run each node was killed, and what the driver said."""
     log = out.with_suffix(".log")
     driver = threading.Thread(target=run, args=("curve", out, asked, "--on", "ray", "--ray-address", cluster.address))
     killed: list[float] = []
