@@ -94,9 +94,7 @@ def kills(folder: Path, asked: argparse.Namespace) -> None:
             n_runs, wrong = differing(here, there)
             moments = ", ".join(f"{moment:.1f}" for moment in killed)
             n_again = said.count("the run starts again")
-            print(
-                f"curve: {n_runs} runs, {len(wrong)} differ; nodes killed {moments} s after their first; {n_again} again"
-            )
+            print(f"curve: {n_runs} runs, {len(wrong)} differ; killed {moments} s after a first run; {n_again} again")
         print(f"{n_killed} kills in {n_curves} curves; driver paths that nodes opened: {len(cluster.opened())}")
 
 

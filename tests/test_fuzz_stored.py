@@ -39,10 +39,11 @@ def resealed(path: Path, change: Callable[[dict[str, Any]], object]) -> bytes:
     "change",
     [
         lambda run: run["epochs"].clear(),
+        lambda run: run["epochs"][-1]["metrics"].clear(),
         lambda run: run.update(n_layers=7),
         lambda run: run["plan"].update(n_frozen=2 if run["plan"]["n_frozen"] != 2 else 1),
     ],
-    ids=["no epoch", "another model", "another depth"],
+    ids=["no epoch", "an epoch without a score", "another model", "another depth"],
 )
 def test_a_run_with_a_right_checksum_and_a_wrong_content_does_no_harm(
     targets: list[fuzz.Target], change: Callable[[dict[str, Any]], object]

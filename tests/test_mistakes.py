@@ -139,6 +139,7 @@ MODELS: dict[str, tuple[Spoil, int, tuple[str, ...]]] = {
     "a NaN weight": (set_to(QUERY, float("nan")), 3, ("NaN", f"bert.{QUERY}", "download the checkpoint again")),
     "an infinite weight": (set_to(QUERY, float("-inf")), 3, ("infinity", f"bert.{QUERY}")),
     "another width": (configured(hidden_size=16), 3, (TENSORS, "have another shape")),
+    "layers without end": (configured(num_hidden_layers=10**30), 3, ("num_hidden_layers is 1000", "at most 10,000")),
     "more layers than weights": (configured(num_hidden_layers=5), 3, (TENSORS, "32 are missing")),
     "a layer without weights": (NO_LAYER_2, 3, (TENSORS, "of 53 tensors", "16 are missing", "encoder.layer.2.")),
     "another architecture": (configured(model_type="gpt2"), 3, (TENSORS, "of 38 tensors", "38 are missing")),

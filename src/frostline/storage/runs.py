@@ -95,8 +95,7 @@ class Store:
             result = RunResult.from_json(read_sealed(path))
             if result.key != key:
                 raise DataError(f"it holds the run {result.key}", path=path)
-            if not result.epochs:
-                raise DataError("it holds a run without an epoch", path=path)
+            _check_epochs(result, path)
             # Release 0.1 wrote the values of arrays into the run's own file.
             result = result.with_arrays(lambda one: get_array(self.folder, one) if one.read is None else one)
         except DataError as error:
@@ -224,3 +223,12 @@ def _difference(folder: Path, path: Path, kept: FolderIdentity, given: FolderIde
     if kept.replace(model_fingerprint=given.model_fingerprint) == given:
         return f"the model {kept.model} changed since {since}: its weights, configuration or tokenizer differ"
     return f"--out {folder} holds {kept.text}; this is {given.text}"
+
+
+def _check_epochs(result: RunResult, path: Path) -> None:
+    """Raises if a run, however well sealed, lacks an epoch, or an epoch its score."""
+    if not result.epochs:
+        raise DataError("it holds a run without an epoch", path=path)
+    metric = result.spec.task.metric
+    if metric and any(metric not in epoch.metrics for epoch in result.epochs):
+        raise DataError(f"it holds an epoch without its {metric}", path=path)
