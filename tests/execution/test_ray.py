@@ -16,6 +16,7 @@ from bench.clusters import TwoNodes, two_nodes
 
 from commands import Finished, Recorder, Toy, frostline, numbers, run_files, runs_in, start
 from frostline.errors import UsageError
+from frostline.execution.cluster import places
 from frostline.execution.cluster.connection import connected
 from frostline.execution.cluster.executor import DEATHS, RayCluster
 from frostline.execution.cluster.nodes import Share, free_resources, living_nodes
@@ -231,6 +232,21 @@ def test_a_cluster_without_room_says_so_and_waits_or_stops(cluster: TwoNodes, dr
         with pytest.raises(UsageError, match=r"has no room for a run, which takes 1 CPU; .*--no-wait"):
             executor.outcome()
         assert time.monotonic() - began < 10
+
+
+def test_a_worker_whose_room_was_taken_is_reported(
+    cluster: TwoNodes, driver_toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_SECONDS_BEFORE_SLOW", 2.0)
+    spec, events = make_spec(driver_toy.model, driver_toy.train), Placed()
+    with full(cluster), make(cluster) as executor:
+        executor.start(Job(spec), events)
+        with executor._places.lock, connected(cluster.address) as ray:  # as if somebody had been faster
+            executor._places._start(next(node for node in living_nodes(ray) if node.name == "far"))
+        assert executor.outcome(timeout=5) is None
+    said = [text for text in events.messages if "have not started" in text]
+    assert len(said) == 1
+    assert said[0].startswith("workers have not started for 2 s on far: another program may have taken the room")
 
 
 def test_a_node_with_another_version_is_refused_by_name(cluster: TwoNodes, driver_toy: Toy, tmp_path: Path) -> None:

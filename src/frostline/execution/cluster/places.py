@@ -29,6 +29,7 @@ from frostline.execution.cluster.worker import Worker
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BEFORE_NO_ROOM = 3.0
+_SECONDS_BEFORE_SLOW = 60.0
 _MOST_FAILED_STARTS = 3
 
 
@@ -46,6 +47,9 @@ class Place:
     trees: set[str] = field(default_factory=set)
     """those that it has"""
     is_taken: bool = False
+    asked_at: float = field(default_factory=time.monotonic)
+    is_reported: bool = False
+    """whether it was said that it does not start"""
 
     @property
     def is_idle(self) -> bool:
@@ -128,6 +132,7 @@ class Places:
                     self._welcome()
                     self._hire()
                     self._notice_room()
+                    self._notice_slow_starts()
                 self._is_closed.wait(_SECONDS_BETWEEN_LOOKS)
         except Exception as error:  # noqa: BLE001 - the caller of `outcome` gets it
             self.error = error
@@ -207,6 +212,17 @@ class Places:
         elif now - self._without_since >= _SECONDS_BEFORE_NO_ROOM and self.no_room is None:
             self.no_room = no_room(self._hiring.share, nodes, free)
             self._say(f"{self.no_room}; waiting for room")
+
+    def _notice_slow_starts(self) -> None:
+        """Says once which actors do not start: somebody else may have been given the room that was free."""
+        since = time.monotonic() - _SECONDS_BEFORE_SLOW
+        slow = [place for place in self.all if place.folder is None and place.asked_at < since]
+        if new := [place for place in slow if not place.is_reported]:
+            names = ", ".join(sorted({place.node.name for place in new}))
+            why = "another program may have taken the room, or the node is slow"
+            self._say(f"workers have not started for {_SECONDS_BEFORE_SLOW:.0f} s on {names}: {why}; waiting for them")
+        for place in slow:
+            place.is_reported = True
 
     def _ready(self, refs: Mapping[Any, Any]) -> list[Any]:
         """Which of these have an answer."""
