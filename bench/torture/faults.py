@@ -149,6 +149,8 @@ def _case(commands: Commands, case: Case, arguments: argparse.Namespace, rng: ra
         outcomes.append(outcome := inject(commands, injection, wanted))
         if outcome.problems or arguments.only:
             print(f"PROBLEM {outcome}\n{_indented(outcome.stderr)}" if outcome.problems else outcome, flush=True)
+        if len(outcomes) % 100 == 0:
+            print(f"{case.name}: {len(outcomes)} of {n_calls} calls so far", flush=True)
     table = Counter(outcome.how if not outcome.problems else "problem" for outcome in outcomes)
     words = ", ".join(f"{count} {how}" for how, count in sorted(table.items()))
     print(

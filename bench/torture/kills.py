@@ -100,6 +100,8 @@ def main() -> None:
             n_bad += bool(problems)
             if problems:
                 print(f"PROBLEM {case.name} {victims}: {'; '.join(problems)}", flush=True)
+            if sum(tally.values()) % 100 == 0:
+                print(f"{sum(tally.values())} kills so far, {n_bad} commands with problems", flush=True)
     words = ", ".join(f"{count} {victim}" for victim, count in tally.items())
     print(f"{sum(tally.values())} kills ({words}), {n_bad} commands with problems")
     sys.exit(n_bad > 0)

@@ -66,6 +66,7 @@ class Pretrained:
     revision: str | None
     """the commit of a model from the Hub; later loads ask for it, because a branch can move"""
     fingerprint: str
+    n_parameters: int
     n_layers: int
     width: int
     """size of the state per token; 0 if the model cannot be cut at a depth"""
@@ -104,6 +105,7 @@ def describe(name: str) -> Pretrained:
         name=name,
         revision=revision,
         fingerprint=found,
+        n_parameters=stack.count(stack.all_parameters),
         n_layers=stack.n_layers,
         width=0 if no_depth else stack.structure.width,
         no_depth=no_depth,

@@ -75,6 +75,8 @@ class RunSpec(Record):
     """rows per step"""
     micro_batch_size: int | None = if_set(None)
     """rows that are computed together in a step; None: all of them"""
+    micro_batch_because: str | None = hint(None, is_quiet=True)
+    """why not all rows of a batch are computed together, if the user did not ask for that"""
     max_length: int = 128
     """longest row in tokens; longer texts are cut"""
     seed: int

@@ -1,4 +1,4 @@
-"""Peak private memory of a block of work.
+"""Peak private memory of a block of work, and the memory of the machine.
 
 Resident memory would include the pages of mapped cache files (TRAPS 29). The meter reads RssAnon instead, several
 times a second, because the system keeps no peak of it.
@@ -16,7 +16,8 @@ from typing import Self
 
 import torch
 
-_STATUS = Path("/proc/self/status")
+_STATUS, _MEMORY = Path("/proc/self/status"), Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")
 _SECONDS_BETWEEN_LOOKS = (0.02, 0.2)
 """Often at first, while memory grows; rarely after the first second, because each look takes time from the run."""
 _N_CLOSE_LOOKS = 50
@@ -76,6 +77,27 @@ def private_bytes() -> int | None:
         return None
     _, _, after = _STATUS.read_bytes().partition(b"RssAnon:")
     return int(after.split(maxsplit=1)[0]) * 1024 if after else None
+
+
+def machine_bytes(device: str) -> int | None:
+    """Memory of the device, or what the process's control group may use of it; None where the system does not say."""
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[1])
+    total, limit = _number_after("MemTotal:", _MEMORY), _number_in(_GROUP / "memory.max")
+    if total is None:
+        return None
+    return total * 1024 if limit is None else min(total * 1024, limit)
+
+
+def _number_after(word: str, file: Path) -> int | None:
+    _, _, after = (file.read_text() if file.is_file() else "").partition(word)
+    return int(after.split(maxsplit=1)[0]) if after else None
+
+
+def _number_in(file: Path) -> int | None:
+    """The number in a file; None without one: a group without a limit says `max`."""
+    text = file.read_text().strip() if file.is_file() else ""
+    return int(text) if text.isdecimal() else None
 
 
 def release_memory() -> None:

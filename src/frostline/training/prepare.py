@@ -89,6 +89,8 @@ class Prepared:
         share = unknown_share(self.tokenizer, self.train.encoded.tokens)
         if share > MANY_UNKNOWN:
             found.append(f"{share:.0%} of the training tokens are unknown to the tokenizer")
+        if spec.micro_batch_because is not None:
+            found.append(f"batches are computed {spec.micro_batch_size} rows at a time: {spec.micro_batch_because}")
         if spec.padded_because is not None:
             found.append(
                 f"batches of {spec.model} are padded, which takes longer: without padding, {spec.padded_because}"

@@ -31,6 +31,7 @@ from frostline.storage.runs import FolderIdentity, Store
 from frostline.strategies import Full, RankedHeads, Strategy, parse
 from frostline.studies.planning.axis import axis_of
 from frostline.studies.requests.axes import on_axis
+from frostline.studies.requests.micro_batches import rows_at_once
 from frostline.studies.requests.parse import depths_of
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
@@ -247,6 +248,8 @@ def trained_words(strategy: Strategy, plan: Plan, stack: Stack, n_epochs: int) -
 def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length: int) -> RunSpec:
     """The full model's run, with the first rate and the first seed."""
     pretrained, device = inputs.pretrained, pick_device(request.device)
+    layout = _layout(request, pretrained, device)
+    n_together, because = rows_at_once(request, pretrained, inputs.train.lengths, device, layout)
     return RunSpec(
         model=request.model,
         model_revision=pretrained.revision,
@@ -257,7 +260,8 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         learning_rate=request.learning_rates[0],
         epochs=request.epochs or pretrained.epochs,
         batch_size=request.batch_size,
-        micro_batch_size=request.micro_batch_size,
+        micro_batch_size=n_together,
+        micro_batch_because=because,
         max_length=max_length,
         seed=request.seeds[0],
         weight_decay=request.weight_decay,
@@ -265,7 +269,7 @@ def _base_spec(request: StudyRequest, inputs: Inputs, task: TaskSpec, max_length
         clip_norm=request.clip_norm,
         is_cached=False,
         frozen_dropout=request.frozen_dropout,
-        layout=_layout(request, pretrained, device),
+        layout=layout,
         padded_because=pretrained.layout.reason if device == "cpu" else None,
         pair_joiner=pretrained.pair_joiner if task.text_pair else None,
         threads=request.threads,

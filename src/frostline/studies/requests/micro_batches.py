@@ -1,0 +1,90 @@
+"""How many rows of a batch are computed together: all of them, unless memory would not suffice.
+
+The parts of a batch are computed one after another and their gradients added up, so the numbers are those of whole
+batches up to float noise, and up to the draws of dropout. Decided before any run, from the longest rows of the data, an
+estimate of what a step keeps for its backward pass, and the memory of the machine: not what is free at the moment,
+because two commands on one folder must decide alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frostline.model.load import Pretrained
+from frostline.records.environment import n_cores
+from frostline.records.requests import StudyRequest
+from frostline.records.specs import Layout
+from frostline.training.memory import machine_bytes
+
+_COPIES = 4
+"""of each weight: itself, its gradient and the optimizer's two moments"""
+_NUMBERS_PER_TOKEN = 17
+"""kept by one layer, in widths: queries, keys, values, the feed-forward part (8), sums and norms"""
+_NUMBERS_PER_PAIR = 3
+"""kept by one attention head for two tokens of a padded row: scores, shares, and shares after dropout"""
+_HEAD_WIDTH = 64
+_BYTES = 4
+_MOST_SHARE = 0.7
+"""of the machine's memory; the rest is for other programs, data, libraries and what the estimate leaves out"""
+
+
+@final
+@dataclass(frozen=True)
+class ModelSize:
+    """What the memory of a step depends on."""
+
+    n_parameters: int
+    n_layers: int
+    width: int
+    is_packed: bool
+    """rows are computed without padding, and attention keeps nothing for pairs of tokens"""
+
+
+def step_bytes(size: ModelSize, lengths: NDArray[np.int64]) -> int:
+    """An estimate of the memory that one step on rows of these lengths takes, if all layers train."""
+    longest = int(lengths.max(initial=0))
+    n_tokens = int(lengths.sum()) if size.is_packed else len(lengths) * longest
+    per_token = _NUMBERS_PER_TOKEN * size.width
+    if not size.is_packed:
+        per_token += _NUMBERS_PER_PAIR * max(1, size.width // _HEAD_WIDTH) * longest
+    return _BYTES * (_COPIES * size.n_parameters + n_tokens * size.n_layers * per_token)
+
+
+def rows_together(size: ModelSize, lengths: NDArray[np.int64], batch_size: int, memory: int | None) -> int | None:
+    """How many rows of a batch fit into memory, halved until they do; None if all of them do.
+
+    Args:
+        size: of the model.
+        lengths: tokens of the training rows; the worst batch holds the longest of them.
+        batch_size: rows of a batch.
+        memory: bytes for one run; None if the system does not say it.
+    """
+    if memory is None or not size.width:
+        return None
+    longest_first = np.sort(lengths)[::-1]
+    n_rows = min(batch_size, len(lengths))
+    while n_rows > 1 and step_bytes(size, longest_first[:n_rows]) > _MOST_SHARE * memory:
+        n_rows = (n_rows + 1) // 2
+    return None if n_rows >= min(batch_size, len(lengths)) else n_rows
+
+
+def rows_at_once(
+    request: StudyRequest, pretrained: Pretrained, lengths: NDArray[np.int64], device: str, layout: Layout
+) -> tuple[int | None, str | None]:
+    """How many rows of a batch are computed together (None: all), and why not all, if memory decides that."""
+    if request.micro_batch_size is not None:
+        return request.micro_batch_size, None
+    size = ModelSize(pretrained.n_parameters, pretrained.n_layers, pretrained.width, layout in ("packed", "varlen"))
+    n_runs = max(1, n_cores() // request.threads) if device == "cpu" else 1
+    memory = machine_bytes(device)
+    memory = None if memory is None else memory // n_runs
+    n_together = rows_together(size, lengths, request.batch_size, memory)
+    if n_together is None or memory is None:
+        return None, None
+    wanted = step_bytes(size, np.sort(lengths)[-request.batch_size :]) / 2**30
+    has = f"this machine has {memory / 2**30:.1f} GB for each of {n_runs} runs"
+    return n_together, f"{request.batch_size} at once would take about {wanted:.1f} GB, and {has}"
