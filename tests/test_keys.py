@@ -19,7 +19,7 @@ from frostline.storage.runs import FolderIdentity
 from synthetic import make_spec
 
 NOT_IN_KEY: dict[type[Record], set[str]] = {
-    RunSpec: {"model", "model_revision", "subset_of", "padded_because"},
+    RunSpec: {"model", "model_revision", "subset_of", "padded_because", "micro_batch_because"},
     TaskSpec: {"source", "data", "dev"},
     FolderIdentity: {"model"},
 }
