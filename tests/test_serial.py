@@ -157,7 +157,8 @@ RESULT_FIELDS = list(fields_of(RunResult))
 
 LATER = {"model_revision",
     "probes", "diverged", "label_scale", "master_seed", "standardised", "max_steps", "subset_seed", "subset_of",
-    "padded_because", "micro_batch_size", "micro_batch_because", "fit_seed", "is_balanced", "passes", "measures", "measured",
+    "padded_because", "micro_batch_size", "micro_batch_because", "fit_seed", "is_balanced", "passes", "measures",
+    "measured",
 }  # fmt: skip
 """fields that came after the first release"""
 
