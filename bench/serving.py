@@ -66,7 +66,7 @@ class Sizes:
     """batches of one repetition; the next repetition takes the next ones"""
     n_latencies: int
     n_requests: int
-    """requests over which memory is watched"""
+    """requests over which memory is watched; 0: it is not measured"""
     n_texts: int | None
     """None: all"""
     tasks: tuple[int, ...]
@@ -82,6 +82,8 @@ def main() -> None:
     sizes = TINY if arguments.tiny else REAL
     if arguments.repetitions:
         sizes = replace(sizes, repetitions=arguments.repetitions)
+    if arguments.no_memory:
+        sizes = replace(sizes, n_requests=0)
     settings = [
         Setting("all-MiniLM-L6-v2", 6, 3),
         Setting("all-MiniLM-L6-v2", 6, 4),
@@ -105,8 +107,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", help="folder for models while they are measured, about 2.5 GB")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--only", type=int, action="append", choices=[0, 1, 2], help="only this setting")
+    parser.add_argument("--no-memory", action="store_true", help="speed alone; 10,000 requests take most of the time")
     parser.add_argument("--tiny", action="store_true", help="a few texts: does it work? Its figures mean nothing")
     return parser.parse_args()
+
+
+def _memory(setting: Setting, sizes: Sizes, texts: Sequence[Text], folder: Path) -> list[Found]:
+    say("memory")
+    question = {
+        "model": setting.model, "n_layers": setting.n_layers, "n_frozen": setting.n_frozen, "folder": str(folder),
+        "texts": [text.first for text in texts[:400]], "n_requests": sizes.n_requests, "n_tasks": list(sizes.tasks),
+    }  # fmt: skip
+    found: list[Found] = answer_of("bench.serving_memory", question, cache=str(folder), threads=1)["memory"]
+    return found
 
 
 def _measured(setting: Setting, sizes: Sizes, data: str, folder: Path) -> Found:
@@ -114,12 +127,7 @@ def _measured(setting: Setting, sizes: Sizes, data: str, folder: Path) -> Found:
     say(f"{setting.text}: making {max(sizes.tasks)} tasks")
     made = make_tasks(setting, max(sizes.tasks), folder)
     texts = sentences(data, sizes.n_texts)
-    say("memory")
-    question = {
-        "model": setting.model, "n_layers": setting.n_layers, "n_frozen": setting.n_frozen, "folder": str(folder),
-        "texts": [text.first for text in texts[:400]], "n_requests": sizes.n_requests, "n_tasks": list(sizes.tasks),
-    }  # fmt: skip
-    memory = answer_of("bench.serving_memory", question, cache=str(folder), threads=1)["memory"]
+    memory = _memory(setting, sizes, texts, folder) if sizes.n_requests else []
     engine = load_engine(setting, made)
     say("what the merged models answer")
     torch.set_num_threads(n_cores())
