@@ -14,7 +14,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
-# Also the tests of which `make test` does a sample: every strategy on every family, every family's sweep, lost nodes.
+# Also the tests of which `make test` does a sample: every strategy on every family, every family's sweep.
 test-all: $(INSTALLED)
 	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --thorough
 

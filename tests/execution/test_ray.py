@@ -139,7 +139,6 @@ def test_a_dry_run_counts_the_hours_of_the_nodes_that_it_sees(cluster: TwoNodes,
     assert "no node is large enough for a run, which takes 1 CPU and 100000 GB of memory" in large.stderr
 
 
-@pytest.mark.thorough
 def test_a_lost_node_and_an_added_one_leave_the_same_bits(cluster: TwoNodes, driver_toy: Toy) -> None:
     spec = make_spec(driver_toy.model, driver_toy.train, layout="packed", epochs=60)
     events = Placed()
@@ -189,7 +188,6 @@ def has_runs(out: Path, n_runs: int) -> bool:
     return len(run_files(out)) >= n_runs
 
 
-@pytest.mark.thorough
 def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
     cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished
 ) -> None:

@@ -95,11 +95,12 @@ def test_a_command_may_begin_while_another_one_ends(tmp_path: Path) -> None:
     """The last claim that is released takes the folder with it, at any moment of the one that looks for leftovers."""
     is_over = threading.Event()
 
-    def come_and_go() -> None:
-        claims = Claims(tmp_path)
+    def come_and_go() -> int:
+        claims, n_taken = Claims(tmp_path), 0
         while not is_over.is_set():
-            claims.take("key")  # in vain, while the other one looks at the file
+            n_taken += claims.take("key")  # in vain, while the other one looks at the file
             claims.release("key")
+        return n_taken
 
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(come_and_go)
@@ -108,7 +109,7 @@ def test_a_command_may_begin_while_another_one_ends(tmp_path: Path) -> None:
                 Claims(tmp_path)
         finally:
             is_over.set()
-        other.result()
+        assert other.result() > 0, "neither of the two raised, and the claim could be taken"
 
 
 def test_the_folder_may_go_while_it_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline.errors import DataError, UsageError, one_line
+from frostline.model.files.folders import LAYER_COUNTS
 from frostline.records.serial import read_json
 from frostline.tasks import demo_model_folder
 
@@ -42,7 +43,6 @@ _ABOVE = frozenset(
 )  # fmt: skip
 # Constants that some releases of transformers store and others do not. They are not weights.
 _CONSTANTS = frozenset({"position_ids", "token_type_ids", "masked_bias", "inv_freq"})
-_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
     "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8",
@@ -284,7 +284,7 @@ def _current_name(name: str) -> str:
 
 
 def _n_layers(config: Mapping[str, Any]) -> int | None:
-    return next((config[name] for name in _COUNTS if isinstance(config.get(name), int)), None)
+    return next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None)
 
 
 def _find_layers(tensors: Mapping[str, StoredTensor], counted: int | None) -> tuple[str | None, int | None]:

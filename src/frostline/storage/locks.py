@@ -43,7 +43,7 @@ def gone_is_fine() -> Iterator[None]:
 
 
 def paths_in(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is not there, is a file, or goes in this moment (`Path.glob` raises then)."""
+    """What is in a folder; nothing if there is no such folder, or if it goes meanwhile (`Path.glob` would raise)."""
     with gone_is_fine(), contextlib.suppress(NotADirectoryError):
         return sorted(folder.iterdir())
     return []

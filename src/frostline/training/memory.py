@@ -73,10 +73,8 @@ class MemoryMeter:
 
 def private_bytes() -> int | None:
     """Private memory of this process now; None where the system does not report it."""
-    if not _STATUS.is_file():
-        return None
-    _, _, after = _STATUS.read_bytes().partition(b"RssAnon:")
-    return int(after.split(maxsplit=1)[0]) * 1024 if after else None
+    private = _number_after("RssAnon:", _STATUS)
+    return None if private is None else private * 1024
 
 
 def machine_bytes(device: str) -> int | None:

@@ -49,7 +49,7 @@ class Place:
     is_taken: bool = False
     asked_at: float = field(default_factory=time.monotonic)
     is_reported: bool = False
-    """whether it was said that it does not start"""
+    """whether the user knows that it does not start"""
 
     @property
     def is_idle(self) -> bool:
@@ -214,15 +214,15 @@ class Places:
             self._say(f"{self.no_room}; waiting for room")
 
     def _notice_slow_starts(self) -> None:
-        """Says once which actors do not start: somebody else may have been given the room that was free."""
+        """Says once which actors do not start: another program may have been given the room that was free."""
         since = time.monotonic() - _SECONDS_BEFORE_SLOW
-        slow = [place for place in self.all if place.folder is None and place.asked_at < since]
-        if new := [place for place in slow if not place.is_reported]:
-            names = ", ".join(sorted({place.node.name for place in new}))
-            why = "another program may have taken the room, or the node is slow"
-            self._say(f"workers have not started for {_SECONDS_BEFORE_SLOW:.0f} s on {names}: {why}; waiting for them")
+        slow = [p for p in self.all if p.folder is None and p.asked_at < since and not p.is_reported]
         for place in slow:
             place.is_reported = True
+        if slow:
+            names = ", ".join(sorted({place.node.name for place in slow}))
+            why = "another program may have taken the room, or the node is slow"
+            self._say(f"workers have not started for {_SECONDS_BEFORE_SLOW:.0f} s on {names}: {why}; waiting for them")
 
     def _ready(self, refs: Mapping[Any, Any]) -> list[Any]:
         """Which of these have an answer."""

@@ -24,7 +24,10 @@ _NEAR_FAMILY = 0.8
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = tuple(f"{name}.index.json" for name in _WEIGHTS)
 
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""Names under which configurations count their layers."""
 _MOST_LAYERS = 10_000
+"""More than any model has."""
 
 NO_CODE = "frostline never runs code that comes with a model; give one whose architecture is part of transformers"
 """Why a model that needs its own code is refused."""
@@ -95,7 +98,7 @@ def check_folder(folder: Path) -> None:
     if not path.is_file():
         raise DataError(_instead_of_a_model(folder), path=folder)
     config = _read_json(path)
-    _check_counts(path, config)
+    _check_layer_count(path, config)
     kind, code, known = config.get("model_type"), config.get("auto_map"), model_types()
     if kind in known:
         return
@@ -106,9 +109,9 @@ def check_folder(folder: Path) -> None:
     raise DataError(f"unknown model_type {kind!r}.{suggestion(str(kind), known)}", path=path)
 
 
-def _check_counts(path: Path, config: dict[str, Any]) -> None:
-    """Raises for more layers than any model has: the library would build them one by one, for hours."""
-    for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+def _check_layer_count(path: Path, config: dict[str, Any]) -> None:
+    """Raises if the configuration counts absurdly many layers: the library would build them one by one, for hours."""
+    for name in LAYER_COUNTS:
         counted = config.get(name)
         if isinstance(counted, int) and counted > _MOST_LAYERS:
             raise DataError(f"{name} is {counted!s:.30}; it can be at most {_MOST_LAYERS:,}", path=path)

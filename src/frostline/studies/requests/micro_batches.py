@@ -1,9 +1,9 @@
 """How many rows of a batch are computed together: all of them, unless memory would not suffice.
 
 The parts of a batch are computed one after another and their gradients added up, so the numbers are those of whole
-batches up to float noise, and up to the draws of dropout. Decided before any run, from the longest rows of the data, an
-estimate of what a step keeps for its backward pass, and the memory of the machine: not what is free at the moment,
-because two commands on one folder must decide alike.
+batches up to float noise; only dropout draws other numbers. The number of rows is chosen before any run, from the
+longest rows of the data, an estimate of the memory of a step, and the memory of the machine. What is free at the moment
+does not count, because two commands on one folder must choose the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from frostline.training.memory import machine_bytes
 _COPIES = 4
 """of each weight: itself, its gradient and the optimizer's two moments"""
 _NUMBERS_PER_TOKEN = 30
-"""of one layer, in widths. It keeps 17 (queries, keys, values, the feed-forward part, sums and norms); with what comes
-and goes, peaks of MiniLM-L6 grow by 30"""
+"""of one layer, in widths. A layer keeps 17 of them for the backward pass; with temporary ones, the measured peaks of
+MiniLM-L6 grow by 30"""
 _NUMBERS_PER_PAIR = 3
 """kept by one attention head for two tokens of a padded row: scores, shares, and shares after dropout"""
 _HEAD_WIDTH = 64
@@ -66,11 +66,11 @@ def rows_together(size: ModelSize, lengths: NDArray[np.int64], batch_size: int, 
     """
     if memory is None or not size.width:
         return None
-    longest_first = np.sort(lengths)[::-1]
-    n_rows = min(batch_size, len(lengths))
-    while n_rows > 1 and step_bytes(size, longest_first[:n_rows]) > _MOST_SHARE * memory:
+    longest = np.sort(lengths)[::-1][:batch_size]
+    n_rows = len(longest)
+    while n_rows > 1 and step_bytes(size, longest[:n_rows]) > _MOST_SHARE * memory:
         n_rows = (n_rows + 1) // 2
-    return None if n_rows >= min(batch_size, len(lengths)) else n_rows
+    return None if n_rows == len(longest) else n_rows
 
 
 def rows_at_once(
