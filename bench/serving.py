@@ -62,6 +62,7 @@ class Sizes:
     """How much is measured."""
 
     repetitions: int
+    """0: speed is not measured"""
     n_batches: int
     """batches of one repetition; the next repetition takes the next ones"""
     n_latencies: int
@@ -84,6 +85,8 @@ def main() -> None:
         sizes = replace(sizes, repetitions=arguments.repetitions)
     if arguments.no_memory:
         sizes = replace(sizes, n_requests=0)
+    if arguments.no_speed:
+        sizes = replace(sizes, repetitions=0)
     settings = [
         Setting("all-MiniLM-L6-v2", 6, 3),
         Setting("all-MiniLM-L6-v2", 6, 4),
@@ -108,6 +111,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--only", type=int, action="append", choices=[0, 1, 2], help="only this setting")
     parser.add_argument("--no-memory", action="store_true", help="speed alone; 10,000 requests take most of the time")
+    parser.add_argument("--no-speed", action="store_true", help="memory alone; other programs may run meanwhile")
     parser.add_argument("--tiny", action="store_true", help="a few texts: does it work? Its figures mean nothing")
     return parser.parse_args()
 
@@ -128,21 +132,19 @@ def _measured(setting: Setting, sizes: Sizes, data: str, folder: Path) -> Found:
     made = make_tasks(setting, max(sizes.tasks), folder)
     texts = sentences(data, sizes.n_texts)
     memory = _memory(setting, sizes, texts, folder) if sizes.n_requests else []
+    speed = _speed(setting, made, texts, sizes) if sizes.repetitions else {"by_tasks": [], "largest_difference": 0.0}
+    is_reached = all(one["is_reached"] for one in [*speed["by_tasks"], *memory])
+    return {"setting": setting.text, "n_texts": len(texts), **speed, "memory": memory, "is_reached": is_reached}
+
+
+def _speed(setting: Setting, made: Sequence[BenchTask], texts: Sequence[Text], sizes: Sizes) -> Found:
     engine = load_engine(setting, made)
     say("what the merged models answer")
     torch.set_num_threads(n_cores())
     expected = {task.name: expected_outputs(task, engine.tails[task.name], texts) for task in made}
     bench = _Bench(engine, made, texts, expected, sizes)
     by_tasks = [bench.measured(n_tasks, setting.bound(n_tasks)) for n_tasks in sizes.tasks]
-    is_reached = all(one["is_reached"] for one in [*by_tasks, *memory])
-    return {
-        "setting": setting.text,
-        "n_texts": len(texts),
-        "by_tasks": by_tasks,
-        "memory": memory,
-        "largest_difference": bench.largest_difference,
-        "is_reached": is_reached,
-    }
+    return {"by_tasks": by_tasks, "largest_difference": bench.largest_difference}
 
 
 class _Bench:

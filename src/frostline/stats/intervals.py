@@ -127,11 +127,18 @@ def crossed_interval(
 
 
 def expected_best(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    """The expected best of k of these values, drawn with replacement, for k from 1 to all of them.
+    """The expected best of k of these values, drawn without replacement, for k from 1 to all of them.
+
+    Draws with replacement often take one value twice, so their best is too low: over many samples of five normal
+    values, 0.91 standard deviations above the mean instead of 1.16.
 
     >>> expected_best([0.7, 0.9])
-    (0.8, 0.85)
+    (0.8, 0.9)
     """
-    ranked = np.sort(np.asarray(values, dtype=np.float64))
-    steps = np.arange(len(ranked) + 1) / max(1, len(ranked))
-    return tuple(float(ranked @ np.diff(steps**k)) for k in range(1, len(ranked) + 1))
+    ranked = np.sort(np.asarray(values, dtype=np.float64)).tolist()
+    n = len(ranked)
+    # The value of rank r (from 0) is the best of k if the other k − 1 are among the r below it.
+    return tuple(
+        math.fsum(value * math.comb(rank, k - 1) for rank, value in enumerate(ranked)) / math.comb(n, k)
+        for k in range(1, n + 1)
+    )
