@@ -132,7 +132,8 @@ def _measured(setting: Setting, sizes: Sizes, data: str, folder: Path) -> Found:
     made = make_tasks(setting, max(sizes.tasks), folder)
     texts = sentences(data, sizes.n_texts)
     memory = _memory(setting, sizes, texts, folder) if sizes.n_requests else []
-    speed = _speed(setting, made, texts, sizes) if sizes.repetitions else {"by_tasks": [], "largest_difference": 0.0}
+    nothing: Found = {"by_tasks": [], "largest_difference": 0.0}
+    speed = _speed(setting, made, texts, sizes) if sizes.repetitions else nothing
     is_reached = all(one["is_reached"] for one in [*speed["by_tasks"], *memory])
     return {"setting": setting.text, "n_texts": len(texts), **speed, "memory": memory, "is_reached": is_reached}
 

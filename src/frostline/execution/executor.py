@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Protocol, Self
 
 from frostline.errors import check_choice
 from frostline.execution.events import Listener
-from frostline.records.requests import RunOptions
+from frostline.records.requests import Device, RunOptions
 from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.specs import RunSpec
 
@@ -80,25 +80,35 @@ def cached_strategies(specs: Sequence[RunSpec]) -> list[str]:
 
 
 _PLACES = {"local": "frostline.execution.local", "ray": "frostline.execution.cluster.executor"}
-"""where runs can happen, by name: the module whose `from_options` makes the executor, and `places_of` counts places"""
+"""where runs can happen, by name: the module whose `from_options` makes the executor, and `places_of` counts places.
+Its `STARTS_AT_ONCE` says whether entering the executor takes no time, so that it may be done before data is read."""
 
 
-def make_executor(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> Executor:
+def make_executor(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> Executor:
     """The executor for the place where the options want runs to happen.
 
     Args:
         options: how runs are done.
-        n_workers: most runs at the same time; None: as many as a cluster has room for.
+        n_workers: most runs at the same time; None: as many as there is room for.
         threads: of each run.
         device: where each run trains, as the user asked for it.
     """
-    module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
+    module = _place_of(options)
     executor: Executor = module.from_options(options, n_workers=n_workers, threads=threads, device=device)
     return executor
 
 
-def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> tuple[int, ...]:
     """How many runs each machine could do at the same time; the arguments are those of `make_executor`."""
-    module = importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])
+    module = _place_of(options)
     found: tuple[int, ...] = module.places_of(options, n_workers=n_workers, threads=threads, device=device)
     return found
+
+
+def starts_at_once(options: RunOptions) -> bool:
+    """Whether an executor for these options starts in no time, and prepares itself while the caller goes on."""
+    return bool(_place_of(options).STARTS_AT_ONCE)
+
+
+def _place_of(options: RunOptions) -> ModuleType:
+    return importlib.import_module(_PLACES[check_choice("on", options.on, _PLACES)])

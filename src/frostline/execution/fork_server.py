@@ -75,6 +75,11 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._log: Log | None = None
 
+    def begin(self) -> None:
+        """Starts the process, which imports its libraries while the caller goes on. `fork` starts it too."""
+        with self._lock:
+            self._begin_once()
+
     def fork(self, jobs: int, answers: int, log: int) -> ForkedProcess:
         """A new worker that reads jobs from one pipe, writes answers to another, and prints into a log."""
         ended, status = os.pipe()
@@ -117,14 +122,17 @@ class ForkServer:
         return "" if self._log is None else self._log.text(0 if is_alive else _SECONDS_TO_PRINT)
 
     def _send(self, message: bytes, files: tuple[int, ...] = ()) -> None:
+        self._begin_once()
+        assert self._control is not None
+        socket.send_fds(self._control, [message.ljust(_MESSAGE_BYTES)], files)
+
+    def _begin_once(self) -> None:
         if self._control is None:
             self._log = Log()
             try:
                 self._begin(self._log.file)
             finally:
                 self._log.close()
-        assert self._control is not None
-        socket.send_fds(self._control, [message.ljust(_MESSAGE_BYTES)], files)
 
     def _begin(self, log: int) -> None:
         self._control, theirs = socket.socketpair()

@@ -8,11 +8,13 @@ run; a new worker takes its place.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,8 +24,8 @@ from frostline.execution.events import Listener
 from frostline.execution.executor import Job, Outcome
 from frostline.execution.fork_server import ForkServer, Log
 from frostline.execution.transport import Answer, answer_from_message, job_message, receive, send
-from frostline.records.environment import current_environment
-from frostline.records.requests import RunOptions
+from frostline.records.environment import current_environment, n_cores
+from frostline.records.requests import Device, RunOptions
 from frostline.records.results import Crash, EpochRecord
 from frostline.records.specs import RunSpec
 
@@ -46,16 +48,26 @@ def worker_variables(threads: int) -> dict[str, str]:
     return {**limits, "TOKENIZERS_PARALLELISM": "false", "GLIBC_TUNABLES": memory}
 
 
-def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> LocalProcesses:  # noqa: ARG001
+STARTS_AT_ONCE = True
+
+
+def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> LocalProcesses:
     """The executor that options ask for."""
-    assert n_workers is not None, "a machine has a number of cores"
-    return LocalProcesses(n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
+    most = n_workers or functools.partial(default_workers, threads, device)
+    return LocalProcesses(most, threads=threads, max_cache_bytes=options.max_cache_bytes)
 
 
-def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:  # noqa: ARG001
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> tuple[int, ...]:  # noqa: ARG001
     """How many runs this machine could do at the same time."""
-    assert n_workers is not None, "a machine has a number of cores"
-    return (n_workers,)
+    return (n_workers or default_workers(threads, device),)
+
+
+def default_workers(threads: int, device: Device) -> int:
+    """One run per core, counting the threads of a run; one run per GPU."""
+    # Only torch knows whether there is a GPU, and importing it takes seconds.
+    from frostline.training.prepare import pick_device
+
+    return max(1, n_cores() // threads) if pick_device(device) == "cpu" else 1
 
 
 @dataclass
@@ -72,23 +84,24 @@ class _Ticket:
 
 
 class LocalProcesses:
-    """An executor of `n_workers` processes; they start with the context and end with it."""
+    """An executor of `n_workers` processes; all end with the context.
 
-    def __init__(self, n_workers: int, *, threads: int, max_cache_bytes: int) -> None:
+    What forks them starts with the context, because it must import torch first. They are forked for the first run: a
+    function that tells how many is asked then.
+    """
+
+    def __init__(self, n_workers: int | Callable[[], int], *, threads: int, max_cache_bytes: int) -> None:
         self._fork_server = ForkServer(max_cache_bytes, {**os.environ, **worker_variables(threads)})
-        self._n_workers = n_workers
+        self._asked = n_workers
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._watchers = ThreadPoolExecutor(n_workers)
         self._tickets: dict[str, _Ticket] = {}
         self._ended: queue.SimpleQueue[Future[_Ticket]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
     def __enter__(self) -> Self:
-        for index in range(self._n_workers):
-            self._workers.append(_Worker(self._fork_server))
-            self._idle.put(index)
+        self._fork_server.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -96,9 +109,22 @@ class LocalProcesses:
         self._fork_server.end()  # at once: a worker could only be killed after seconds of importing
         for worker in self._workers:
             worker.kill()
-        self._watchers.shutdown(cancel_futures=True)
+        if self._workers:
+            self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
+
+    @functools.cached_property
+    def _n_workers(self) -> int:
+        return self._asked() if callable(self._asked) else self._asked
+
+    @functools.cached_property
+    def _watchers(self) -> ThreadPoolExecutor:
+        """As many threads as workers, which are forked now."""
+        for index in range(self._n_workers):
+            self._workers.append(_Worker(self._fork_server))
+            self._idle.put(index)
+        return ThreadPoolExecutor(self._n_workers)
 
     @property
     def n_free(self) -> int:

@@ -17,6 +17,8 @@ Rerun = Literal["only-missing", "always", "never"]
 """which runs to do again"""
 Place = Literal["local", "ray"]
 """where runs happen"""
+Device = Literal["auto", "cpu", "cuda", "mps"]
+"""where a run trains, as users ask for it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class StudyRequest(Record):
     """on CUDA, also leave out padding inside attention; untested, no GPU has run it yet"""
     threads: int = 1
     """threads per run; they are part of what makes a run's numbers"""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Device = "auto"
     """where to train"""
     master_seed: int = added_later(0)
     """repeats the whole protocol with other random numbers: rate searches, held-out rows and replicates, not the

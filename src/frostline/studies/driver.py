@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, final
 
 from frostline.errors import EXIT_CRASHED_RUNS, FrostlineError, check_between
 from frostline.execution.events import Listener
-from frostline.execution.executor import Executor, make_executor, places_of
+from frostline.execution.executor import Executor, make_executor, places_of, starts_at_once
 from frostline.execution.progress import ProgressListener
 from frostline.execution.sweep import Sweep, Wanted
 from frostline.execution.trackers import Trackers
@@ -109,14 +109,20 @@ class Session:
             start_seconds=time.monotonic() - self._began,
         )
 
-    def read_rows(self) -> None:
-        """Reads the data and looks at the model's files, so that their faults are found before torch is imported."""
+    def read_rows(self, *, with_workers: bool = False) -> None:
+        """Looks at the model's files and reads the data, so that their faults are found before torch is imported.
+
+        Args:
+            with_workers: workers start meanwhile, if that takes this process no time.
+        """
         with atomic.explained(f"--out {self.options.out}"):
             check_place(self.options.out)
-        self._reader.load(self._reader.resolve(self.request.task))
         check_model_files(self.request.model)
         if (n_layers := counted_layers(self.request.model)) is not None:
             depths_of(self.request, n_layers)
+        if with_workers and starts_at_once(self.options):
+            _ = self.executor
+        self._reader.load(self._reader.resolve(self.request.task))
 
     @functools.cached_property
     def resolver(self) -> Resolver:
@@ -124,15 +130,6 @@ class Session:
         from frostline.studies.requests.resolve import Resolver
 
         return Resolver(self.options.out, self.options.max_cache_bytes, self._reader)
-
-    @property
-    def n_workers(self) -> int:
-        """Runs at the same time."""
-        if self.options.n_workers is None:
-            from frostline.studies.requests.resolve import default_workers
-
-            return default_workers(self.request)
-        return check_between("workers", self.options.n_workers, 1, 1024)
 
     def sweep(self, listeners: Sequence[Listener] = (), nearby: Sequence[str] = ()) -> Sweep:
         """What does runs for this session; the request must be resolved."""
@@ -157,8 +154,7 @@ class Session:
         """The environment that stored runs must have been made in; None: any."""
         if not self.options.same_environment:
             return None
-        from frostline.studies.requests.resolve import pick_device
-        from frostline.training.prepare import device_model
+        from frostline.training.prepare import device_model, pick_device
 
         device = pick_device(self.request.device)
         return current_environment(device, device_model=device_model(device))
@@ -174,16 +170,18 @@ class Session:
     @property
     def _for_executor(self) -> dict[str, Any]:
         """What an executor must know besides the options."""
-        n_workers = self.n_workers if self.options.on == "local" else self.options.n_workers
-        return {"n_workers": n_workers, "threads": self.request.threads, "device": self.request.device}
+        n_workers, request = self.options.n_workers, self.request
+        if n_workers is not None:
+            check_between("workers", n_workers, 1, 1024)
+        return {"n_workers": n_workers, "threads": request.threads, "device": request.device}
 
     def _run(
         self, study: Study[RequestT, ResolvedT, RecordT], request: RequestT
     ) -> tuple[ResolvedT, Results, frozenset[str]]:
         study.check(request)
-        self.read_rows()
+        self.read_rows(with_workers=True)
         trackers = Trackers(self.options.trackers, self.options.out, self.progress.note)
-        _ = self.executor  # workers import their libraries while this process reads model and data
+        _ = self.executor  # workers import their libraries while this process reads the model
         resolved = study.resolve(request, self.resolver)
         if self.options.same_environment and self.options.rerun != "always":
             self.check_environments(study.replay(resolved, self.resolver.store).finished.values())

@@ -194,10 +194,10 @@ def _in_full_runs(request: FindRequest, resolved: ResolvedRequest, resolver: Res
     if request.budget is None or not request.budget.unit:
         return None if request.budget is None else request.budget.amount
     # Reports know searches, and have no torch.
+    from frostline.execution.local import default_workers
     from frostline.studies.planning.estimate import full_run_seconds
-    from frostline.studies.requests.resolve import default_workers
 
-    n_workers = request.n_workers or default_workers(request.request)
+    n_workers = request.n_workers or default_workers(request.request.threads, request.request.device)
     return round(request.budget.seconds * n_workers / full_run_seconds(resolver, resolved), 2)
 
 

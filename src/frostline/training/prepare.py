@@ -8,19 +8,21 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
-from frostline.errors import DataError, FrostlineError
+from frostline.errors import DataError, FrostlineError, UsageError
 from frostline.model.identity import Identity
 from frostline.model.inside.saved import load_as_saved
 from frostline.model.inside.setfit import import_setfit
 from frostline.model.load import identify, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
+from frostline.records.requests import Device
 from frostline.records.specs import RunSpec, TaskSpec
 from frostline.storage.prefix_cache import Origin
 from frostline.tasks import Rows, TaskData
@@ -276,6 +278,17 @@ def _origin(spec: RunSpec, split: str) -> Origin:
         device_model=device_model(spec.device),
         threads=spec.threads,
     )
+
+
+def pick_device(asked: Device) -> Literal["cpu", "cuda", "mps"]:
+    """The device asked for, if it is available; `auto`: the fastest."""
+    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if asked == "auto":
+        return "cuda" if has["cuda"] else "mps" if has["mps"] else "cpu"
+    if not has[asked]:
+        available = ", ".join(name for name in has if has[name])
+        raise UsageError(f"device {asked!r} is not available; available: {available}")
+    return asked
 
 
 @functools.cache

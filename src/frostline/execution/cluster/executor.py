@@ -33,7 +33,7 @@ from frostline.execution.executor import Job, Outcome
 from frostline.execution.progress import label
 from frostline.execution.transport import Answer, answer_from_message, job_message, receive
 from frostline.records.environment import current_environment
-from frostline.records.requests import RunOptions
+from frostline.records.requests import Device, RunOptions
 from frostline.records.results import Crash, EpochRecord
 from frostline.records.specs import RunSpec
 
@@ -46,14 +46,18 @@ LOSSES = 20
 _SECONDS_TO_END = 10.0
 
 
-def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> RayCluster:
+STARTS_AT_ONCE = False
+"""Connecting to a cluster takes seconds, and no mistake in the data should wait for it."""
+
+
+def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> RayCluster:
     """The executor that options ask for."""
     share = _share(options, threads, device)
     hiring = Hiring(share=share, most=n_workers, threads=threads, max_cache_bytes=options.max_cache_bytes)
     return RayCluster(hiring, address=options.ray_address, waits=not options.no_wait)
 
 
-def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: str) -> tuple[int, ...]:
+def places_of(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> tuple[int, ...]:
     """How many runs each node could do at the same time, if nobody else used the cluster."""
     share = _share(options, threads, device)
     with connected(options.ray_address) as ray:
@@ -64,7 +68,7 @@ def places_of(options: RunOptions, *, n_workers: int | None, threads: int, devic
     return tuple(Counter(node for _, node in turns).values())
 
 
-def _share(options: RunOptions, threads: int, device: str) -> Share:
+def _share(options: RunOptions, threads: int, device: Device) -> Share:
     """What a run takes: as many CPUs as it has threads, and a GPU if it trains on one, unless the options say it."""
     import torch
 

@@ -20,7 +20,6 @@ from frostline.kinds import kind_of
 from frostline.model.added.readers import POOLINGS
 from frostline.model.load import Pretrained, describe, load_model, unknown_share
 from frostline.model.stack import Stack
-from frostline.records.environment import n_cores
 from frostline.records.keys import key_of
 from frostline.records.plans import Plan
 from frostline.records.requests import ResolvedRequest, StudyRequest
@@ -37,6 +36,7 @@ from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode, n_steps
 from frostline.training.prefix import estimated_bytes
+from frostline.training.prepare import pick_device
 
 MOST_UNKNOWN = 0.5
 """Largest share of unknown tokens that is trained on: above it there is nothing to learn from (TRAPS 31)."""
@@ -318,19 +318,3 @@ def _check_known(train: Encoded, pretrained: Pretrained) -> None:
             f"all {len(rows)} training texts are the same tokens to the tokenizer of {pretrained.name}, so nothing can "
             "be learned from them; check its tokenizer files and the text column, or use a larger --max-length"
         )
-
-
-def pick_device(asked: Literal["auto", "cpu", "cuda", "mps"]) -> Literal["cpu", "cuda", "mps"]:
-    """The device asked for, if it is available; `auto`: the fastest."""
-    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if asked == "auto":
-        return "cuda" if has["cuda"] else "mps" if has["mps"] else "cpu"
-    if not has[asked]:
-        available = ", ".join(name for name in has if has[name])
-        raise UsageError(f"device {asked!r} is not available; available: {available}")
-    return asked
-
-
-def default_workers(request: StudyRequest) -> int:
-    """One run per core, counting the threads of a run; one run per GPU."""
-    return max(1, n_cores() // request.threads) if pick_device(request.device) == "cpu" else 1

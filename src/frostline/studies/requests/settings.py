@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, final
 
 from frostline.records.depth import AxisName, Rank
-from frostline.records.requests import Place
+from frostline.records.requests import Device, Place
 from frostline.records.specs import BundleDtype, CacheDtype, Protocol, Scale
 
 
@@ -102,7 +102,7 @@ class MachineSettings(TypedDict, total=False):
     varlen: bool
     threads: int
     workers: Annotated[int, Flag(field="n_workers", default="one per core; on Ray, all there is room for")]
-    device: Literal["auto", "cpu", "cuda", "mps"]
+    device: Device
     same_environment: bool
     on: Place
     ray_address: Annotated[str | None, Flag(default="$RAY_ADDRESS, else a cluster started on this machine")]
