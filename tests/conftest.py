@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import vl_convert
@@ -32,6 +33,10 @@ import forked_commands  # noqa: E402
 from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
+
+# A first call imports and compiles, on a busy machine for longer than hypothesis lets an example take.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 SLOWEST = (
     "execution/test_ray.py",
@@ -64,9 +69,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Every run collects garbage first; what was imported for good need not be looked through each time."""
-    import hypothesis  # noqa: F401 - when imported, it looks for who refers to what, which freezing hides
-
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
+    """After a file, what it leaves behind for good is not looked through again either."""
+    done = yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return done
 
 
 @pytest.fixture(scope="session", autouse=True)

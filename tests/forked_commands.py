@@ -296,11 +296,19 @@ def close() -> None:
 
 
 def main() -> None:
-    """Imports what commands need, then forks them."""
+    """Imports what commands and their workers need, then forks them."""
     import altair  # noqa: F401 - a second for each command that makes a page
+    import pyarrow.parquet  # noqa: F401
+    import pydantic.type_adapter  # noqa: F401 - typer imports it when it reads arguments
+    import sklearn.covariance
+    import sklearn.linear_model  # noqa: F401
     import vl_convert
     from transformers import conversion_mapping
+    from transformers.models.bert import modeling_bert  # noqa: F401 - a second for each command
 
+    import frostline.api
+    import frostline.studies.registry
+    import frostline.studies.requests.resolve
     import frostline.training.run  # noqa: F401
     from frostline.cli.app import app
 
