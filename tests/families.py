@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +13,30 @@ from frostline.testing.models import FAMILIES, Family
 DECODERS: tuple[Family, ...] = ("gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3")
 
 
+DISTINCT: tuple[Family, ...] = (
+    "bert", "distilbert", "mpnet", "deberta-v2", "modernbert", "xlnet", "gpt2", "opt", "gpt_neox", "llama",
+)  # fmt: skip
+"""One of each group of families with much the same code: RoBERTa and ELECTRA are like BERT, Qwen is like Llama."""
+
+
 def sampled(sample: Collection[Family]) -> list[Any]:
     """All families, for `parametrize`; `make test` does those of the sample."""
-    return [family if family in sample else pytest.param(family, marks=pytest.mark.thorough) for family in FAMILIES]
+    return matrix(FAMILIES, is_sample=lambda family: family in sample)
+
+
+def matrix(*axes: Sequence[Any], is_sample: Callable[..., bool] | None = None) -> list[Any]:
+    """Every combination of the values, for `parametrize`; `make test` does a sample of them.
+
+    Without `is_sample` that is a diagonal: as many combinations as the longest axis has values, and every value of
+    every axis at least once.
+    """
+    places = {tuple(number % len(axis) for axis in axes) for number in range(max(map(len, axes)))}
+    found = []
+    for combination in itertools.product(*(enumerate(axis) for axis in axes)):
+        place, values = tuple(number for number, _ in combination), [value for _, value in combination]
+        is_kept = place in places if is_sample is None else is_sample(*values)
+        found.append(pytest.param(*values, marks=() if is_kept else pytest.mark.thorough))
+    return found
 
 
 def _weights(*names: str) -> set[str]:

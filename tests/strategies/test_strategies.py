@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from families import matrix
 from frostline import strategies, tasks
 from frostline.kinds import CLASSIFICATION
 from frostline.model.stack import Stack
@@ -30,11 +31,12 @@ STRATEGIES: tuple[Strategy, ...] = (
     Layers(frozenset({3, 4})),
 )
 
-pytestmark = [
-    # The library's DeBERTa calls torch.jit.script on import.
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
-    pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name),
-]
+# The library's DeBERTa calls torch.jit.script on import.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+# `make test` does each strategy on one family; the conformance suite checks the same promises in whole runs.
+on_families = pytest.mark.parametrize(
+    ("strategy", "family"), matrix(STRATEGIES, FAMILIES), ids=lambda value: getattr(value, "name", value)
+)
 
 
 def _stack(family: Family, *, dropout: float) -> Stack:
@@ -67,7 +69,7 @@ def _split(family: Family) -> Split:
     return Split(Case(family).encoded(32))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@on_families
 def test_the_plan_is_the_same_twice_and_touches_no_weight(strategy: Strategy, family: Family) -> None:
     stack = _stack(family, dropout=0.1)
     before = stack.digest(())
@@ -76,7 +78,7 @@ def test_the_plan_is_the_same_twice_and_touches_no_weight(strategy: Strategy, fa
     assert all(p.requires_grad for p in stack.model.parameters())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@on_families
 def test_untrained_parameters_keep_every_bit_and_trained_ones_move(strategy: Strategy, family: Family) -> None:
     stack = _stack(family, dropout=0.1)
     plan = strategy.plan(stack)
@@ -90,7 +92,7 @@ def test_untrained_parameters_keep_every_bit_and_trained_ones_move(strategy: Str
     assert all(name.endswith(("key.bias", "key_proj.bias")) for name in still)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@on_families
 def test_same_seed_same_losses(strategy: Strategy, family: Family) -> None:
     depth = strategy.plan(_stack(family, dropout=0.1)).phases[0].cached_layers
     once, again, other = (
@@ -100,7 +102,7 @@ def test_same_seed_same_losses(strategy: Strategy, family: Family) -> None:
     assert np.abs(once - other).max() > TEETH
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@on_families
 def test_cached_computed_and_plain_training_agree(strategy: Strategy, family: Family) -> None:
     split, stack = _split(family), _stack(family, dropout=0.0)
     depth = strategy.plan(stack).phases[0].cached_layers
@@ -117,5 +119,6 @@ def test_cached_computed_and_plain_training_agree(strategy: Strategy, family: Fa
     assert np.abs(elsewhere - plain).max() > 1e-3
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_a_name_is_read_back(strategy: Strategy) -> None:
     assert strategies.parse(strategy.name) == strategy
