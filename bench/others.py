@@ -45,10 +45,10 @@ def sampled_steps(way: str, n_steps: int) -> int:
     return max(2, n_steps // 4) if way == "padded" else n_steps
 
 
-def timed(way: str, data: TaskData, kind: str, n_steps: int, seed: int) -> Timed:
+def timed(way: str, data: TaskData, kind: str, n_steps: int, seed: int, *, model_name: str = MODEL) -> Timed:
     """How fast one way is at one kind of run, from so many steps after a few to warm up."""
-    tokenizer = load_tokenizer(MODEL)
-    model = frozen_model(kind, data, tokenizer, head_seed=seed)
+    tokenizer = load_tokenizer(model_name)
+    model = frozen_model(kind, data, tokenizer, head_seed=seed, name=model_name)
     padding: dict[str, Any] = {"padding": "max_length"} if way == "padded" else {}
     train, dev = (tokenised(part, tokenizer, **padding) for part in (data.train, data.dev))
     if way == "bare":

@@ -35,11 +35,11 @@ _WARM_UP = 3
 _RATE = 3e-5
 
 
-def specs_of(task: str, **settings: Any) -> dict[str, RunSpec]:
+def specs_of(task: str, model: str = MODEL, **settings: Any) -> dict[str, RunSpec]:
     """The spec of each kind of run, by its name, on these rows; the rate is in the middle of those searched."""
     with tempfile.TemporaryDirectory() as out:
         given = {"lr": _RATE, "batch_size": BATCH, "out": out, **settings}
-        parsed = parse(MODEL, task, given, CurveSettings)
+        parsed = parse(model, task, given, CurveSettings)
         resolver = Resolver(parsed.options.out, parsed.options.max_cache_bytes)
         resolved = resolver.fill_in(parsed.request, needs_depth=True)
     kinds = ["full", *(f"freeze:{depth}" for depth in range(resolved.n_layers + 1))]

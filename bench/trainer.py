@@ -28,17 +28,24 @@ MAX_LENGTH = 128
 
 def tokenised(rows: Rows, tokenizer: PreTrainedTokenizerBase, **options: Any) -> list[dict[str, Any]]:
     """The rows as Trainer takes them."""
+    texts = [(text,) for text in rows.texts] if rows.pairs is None else list(zip(rows.texts, rows.pairs, strict=True))
     return [
-        {**tokenizer(text, truncation=True, max_length=MAX_LENGTH, **options), "labels": int(label)}
-        for text, label in zip(rows.texts, rows.labels, strict=True)
+        {**tokenizer(*text, truncation=True, max_length=MAX_LENGTH, **options), "labels": int(label)}
+        for text, label in zip(texts, rows.labels, strict=True)
     ]
 
 
 def frozen_model(
-    kind: str, data: TaskData, tokenizer: PreTrainedTokenizerBase, head_seed: int, *, in_eval: bool = False
+    kind: str,
+    data: TaskData,
+    tokenizer: PreTrainedTokenizerBase,
+    head_seed: int,
+    *,
+    in_eval: bool = False,
+    name: str = MODEL,
 ) -> PreTrainedModel:
     """The pretrained model with a new head; what a kind of run does not train has no gradient, and may stay in eval."""
-    model = load_model(MODEL, head_seed=head_seed, head=data.head, pad_token_id=tokenizer.pad_token_id)
+    model = load_model(name, head_seed=head_seed, head=data.head, pad_token_id=tokenizer.pad_token_id)
     depth = kind.removeprefix("freeze:")
     if in_eval:
         freeze(model, int(depth))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import Toy, frostline
+from forked_commands import QuickForkServer
 from frostline.execution import local
 from frostline.execution.executor import starts_at_once
 from frostline.records.requests import RunOptions
@@ -21,7 +22,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What began and ended, in its order: workers' libraries are imported, data is read."""
     events: list[str] = []
 
-    class Noted(local.ForkServer):  # type: ignore[misc] # final, for everybody else
+    class Noted(QuickForkServer):  # type: ignore[misc] # final, for everybody else
         def begin(self) -> None:
             super().begin()
             events.append("workers start")
