@@ -112,11 +112,25 @@ def _done_once() -> None:
     vars(vl_convert)["vegalite_to_svg"] = forked_commands.sketch
 
 
+_placed: dict[str, Any] = {}
+
+
+def _place_once(names: Any, scene: Any) -> Any:
+    """Where the names of a chart of strategies stand: most of the time that a page of a comparison takes."""
+    from frostline.report.charts import labels
+
+    key = repr((names, scene))
+    if key not in _placed:
+        _placed[key] = labels.place(names, scene)
+    return _placed[key]
+
+
 @pytest.fixture(scope="module")
 def draws() -> Iterator[None]:
     """For tests of reports: charts are drawn, the same one once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vl_convert, "vegalite_to_svg", _draw_once)
+        patch.setattr("frostline.report.charts.comparison.place", _place_once)
         yield
 
 

@@ -93,13 +93,16 @@ def test_prefix_tail_and_head_make_up_the_model(plain: Stack, batch: Batch, whol
     assert distance(plain.logits(blind), whole) > TEETH
 
 
+@pytest.mark.parametrize(
+    "depths", [(None, 0, 3, N_LAYERS), pytest.param((1, 2, 4, 5), marks=pytest.mark.thorough)], ids=str
+)
 @torch.no_grad()
 def test_packed_and_padded_answer_alike_from_every_depth(
-    model: str, plain: Stack, encoded: Encoded, batch: Batch, whole: torch.Tensor
+    model: str, plain: Stack, encoded: Encoded, batch: Batch, whole: torch.Tensor, depths: tuple[int | None, ...]
 ) -> None:
     packable = _stack(model, is_packed=True)
     assert packable.can_read_one_token
-    for depth in (None, *DEPTHS):
+    for depth in depths:
         kept = None if depth is None else compute_states(packable, encoded, depth)
         for split in (Split(encoded), Split(encoded, kept)):
             for stack, is_packed in ((plain, False), (packable, True)):
@@ -130,7 +133,7 @@ def _step_losses(model: str, encoded: Encoded, spec: RunSpec, states: States | N
     return step_losses(stack, 4, spec, Split(encoded, states))
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("is_packed", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_cached_and_uncached_steps_differ_by_float_noise(
     model: str, plain: Stack, encoded: Encoded, is_packed: bool
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from families import ABOVE, BELOW, DECODERS, LAYERS, sampled
+from families import ABOVE, BELOW, DECODERS, LAYERS, matrix, sampled
 from frostline.model.stack import Stack
 from frostline.records.specs import RunSpec
 from frostline.tasks import Rows
@@ -62,8 +62,7 @@ def _alone(stack: Stack, encoded: Encoded) -> Tensor:
     return torch.cat([stack.model(**inputs).logits for inputs in rows]).float()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "kind"), matrix(FAMILIES, tuple(KINDS)))
 @torch.no_grad()
 def test_prefix_tail_and_head_equal_the_whole_at_every_depth(family: Family, kind: str) -> None:
     case = _case(family, kind)
@@ -211,7 +210,7 @@ SWEEP: tuple[tuple[str, str], ...] = (
 )
 
 
-@pytest.mark.parametrize("family", sampled(("bert", "mpnet", "xlnet", "llama")))
+@pytest.mark.parametrize("family", sampled(("bert", "xlnet", "llama")))
 def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runner) -> None:
     model = make_model(folder / family, family, n_layers=N_LAYERS, initializer_range=0.3)
     for task, strategy in SWEEP:
@@ -231,8 +230,6 @@ def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runne
 def test_the_matrix_is_the_list_of_the_documentation() -> None:
     assert len(FAMILIES) == len(set(FAMILIES)) == 16
     assert LAYERS.keys() == BELOW.keys() == ABOVE.keys() == set(FAMILIES)
+    kinds = {family: type(Case(family).stack().model) for family in FAMILIES}
     for one, other in itertools.combinations(FAMILIES, 2):
-        assert type(Case(one).stack().model) is not type(Case(other).stack().model) or {one, other} == {
-            "deberta-v2",
-            "deberta-v3",
-        }
+        assert kinds[one] is not kinds[other] or {one, other} == {"deberta-v2", "deberta-v3"}

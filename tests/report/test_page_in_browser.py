@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from browser import chromium, requests, set_width
+from families import matrix
 from frostline.analysis import VIEWS
 from frostline.report.chapter import Chapter
 from frostline.report.formats.html import page
@@ -187,9 +188,19 @@ def test_the_table_of_runs_sorts_and_filters(one: Any) -> None:
     assert one.execute_script(column) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
-@pytest.mark.parametrize("name", ["one", "many", "mixed", "probed"])
+# `make test` does every page on a phone in one of the two schemes, and one page on a screen.
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    matrix(
+        ("one", "many", "mixed", "probed"),
+        (360, 1440),
+        ("light", "dark"),
+        is_sample=lambda name, width, scheme: (
+            (width, scheme) == (360, "dark" if name in ("one", "mixed") else "light")
+            or (name, width, scheme) == ("mixed", 1440, "light")
+        ),
+    ),
+)
 def test_it_fits_the_screen(driver: Any, folder: Path, name: str, width: int, scheme: str) -> None:
     set_width(driver, width)
     _emulate(driver, scheme)
@@ -209,8 +220,14 @@ return [...document.querySelectorAll(".scroll, .panels, table, svg")]
 """
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("name", ["one", "find", "compare", "sizes", "many"])
+@pytest.mark.parametrize(
+    ("name", "width"),
+    matrix(
+        ("one", "find", "compare", "sizes", "many"),
+        (400, 1280),
+        is_sample=lambda name, width: width == 400 or name == "compare",
+    ),
+)
 def test_nothing_is_cut_and_nothing_scrolls_sideways(driver: Any, folder: Path, name: str, width: int) -> None:
     set_width(driver, width)
     _emulate(driver, "light")
