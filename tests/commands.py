@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 import threading
@@ -138,6 +139,27 @@ def numbers(result: RunResult) -> list[object]:
 def curve_numbers(curve: Any) -> dict[str, Any]:
     """A curve's JSON without what the call took."""
     return {name: value for name, value in curve.items() if name not in ("cost", "runs")}
+
+
+def differences(found: Any, wanted: Any, at: str = "") -> list[str]:
+    """The paths at which two JSON values differ.
+
+    Types, names and their order must be the same. Decimals may differ by 1e-12 of their size: other processors sum in
+    another order.
+    """
+    if type(found) is not type(wanted):
+        return [f"{at or '.'}: {found!r} instead of {wanted!r}"]
+    if isinstance(found, dict):
+        if list(found) != list(wanted):
+            return [f"{at or '.'}: the names {list(found)} instead of {list(wanted)}"]
+        return [one for name in found for one in differences(found[name], wanted[name], f"{at}.{name}")]
+    if isinstance(found, list):
+        if len(found) != len(wanted):
+            return [f"{at or '.'}: {len(found)} items instead of {len(wanted)}"]
+        pairs = enumerate(zip(found, wanted, strict=True))
+        return [one for place, (mine, other) in pairs for one in differences(mine, other, f"{at}[{place}]")]
+    is_same = math.isclose(found, wanted, rel_tol=1e-12, abs_tol=0.0) if isinstance(found, float) else found == wanted
+    return [] if is_same else [f"{at or '.'}: {found!r} instead of {wanted!r}"]
 
 
 def children(parent: int) -> Iterator[tuple[int, list[str]]]:
