@@ -31,6 +31,8 @@ format: $(INSTALLED)
 # DATA is a GLUE folder. Nothing else may run meanwhile.
 bench: $(INSTALLED)
 	.venv/bin/python -m bench.speed --data $(DATA)
+	.venv/bin/python -m bench.shapes --data $(DATA)
+	.venv/bin/python -m bench.speed_page
 	.venv/bin/python -m bench.against_trainer --data $(DATA)
 
 # The README's numbers and pictures, from stored runs of the demo, and of its rows under `tuned`; missing runs are done.

@@ -12,7 +12,7 @@ Samples = dict[str, Any]
 Found = dict[str, Any]
 Answer = dict[str, float]
 
-CURVE_BARS = {"whole": {"trainer": 4.0, "padded": 12.0}, "small": {"trainer": 2.5}}
+CURVE_BARS = {"whole": {"trainer": 5.0, "padded": 18.0}, "race": {"trainer": 5.5}, "small": {"trainer": 2.5}}
 STEP_BARS = {FULL: 2.0, "freeze:3": 4.0, "freeze:5": 20.0, "freeze:6": 100.0}
 SHARE_BARS = {f"freeze:{DEPTHS[0]}": 0.5}
 
@@ -22,7 +22,8 @@ _OTHERS = {"trainer": "Trainer", "padded": "Trainer padded to 128"}
 def compare(asked: Asked, samples: Samples) -> Found:
     """Everything that follows from the samples, ratios first; parts that are not measured yet are absent."""
     found: Found = {"ratios": {}, "seconds": {}, **_steps(samples)}
-    for name, work in (("whole", asked.sizes.whole), ("small", asked.sizes.small)):
+    sizes = asked.sizes
+    for name, work in (("whole", sizes.whole), ("race", sizes.whole), ("small", sizes.small)):
         if commands := samples.get(name):
             ours = statistics.median(command["seconds"] for command in commands)
             others = {way: _extrapolated(work, found, way) for way in found["step_seconds"]["others"]}
