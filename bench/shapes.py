@@ -19,21 +19,13 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    BertConfig,
-    BertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModel
 
 from bench.compared import effective_seconds
 from bench.others import timed
@@ -51,28 +43,26 @@ _TOKENS = 30522
 _N_TRAIN = 2000
 _OTHERS = ("bare", "trainer")
 
-SHAPES: dict[str, Callable[[], PreTrainedModel]] = {
-    "BERT-base": lambda: BertModel(BertConfig(vocab_size=_TOKENS)),
-    "DeBERTa-v3-small": lambda: DebertaV2Model(
-        DebertaV2Config(
-            vocab_size=_TOKENS,
-            num_hidden_layers=6,
-            hidden_size=768,
-            num_attention_heads=12,
-            intermediate_size=3072,
-            relative_attention=True,
-            position_buckets=256,
-            max_relative_positions=-1,
-            pos_att_type=["p2c", "c2p"],
-            norm_rel_ebd="layer_norm",
-            share_att_key=True,
-            position_biased_input=False,
-            type_vocab_size=0,
-        )
-    ),
-    "MPNet-base": lambda: MPNetModel(MPNetConfig(vocab_size=_TOKENS)),
+SHAPES: dict[str, dict[str, Any]] = {
+    "BERT-base": {"model_type": "bert"},
+    "DeBERTa-v3-small": {
+        "model_type": "deberta-v2",
+        "num_hidden_layers": 6,
+        "hidden_size": 768,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "relative_attention": True,
+        "position_buckets": 256,
+        "max_relative_positions": -1,
+        "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+    "MPNet-base": {"model_type": "mpnet"},
 }
-"""Models by the name of the one whose size they have."""
+"""Configurations by the name of the model whose size they have."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +139,8 @@ def _made(shape: str, folder: Path) -> Path:
     """A model of this shape with random weights, and the demo's tokenizer."""
     torch.manual_seed(0)
     with quiet():
-        SHAPES[shape]().save_pretrained(folder)
+        config = AutoConfig.for_model(**SHAPES[shape], vocab_size=_TOKENS)
+        AutoModel.from_config(config).save_pretrained(folder)
     load_tokenizer(MODEL).save_pretrained(folder)
     return folder
 
