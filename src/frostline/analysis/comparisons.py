@@ -96,7 +96,7 @@ class Comparison(Record):
     warnings: tuple[str, ...]
     """what the reader should know about data, model and statistics"""
     per_class: int | None = if_set(None)
-    """training rows of each class, which every seed draws anew; None: all runs train on the same rows"""
+    """training rows of each class, drawn again by every seed; None: all runs train on the same rows"""
 
     @property
     def n_crashed(self) -> int:

@@ -114,7 +114,7 @@ def _announce(server: TaskServer, address: str, *, as_json: bool) -> None:
     else:
         say(f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} on {server.parts.trunk}: {', '.join(tasks)}")
         say(f"listening at {address}  (page: {address}/  API: {address}/docs)")
-    sys.stdout.flush()  # whoever started the server may wait for this line
+    sys.stdout.flush()  # the program that started the server may wait for this line
 
 
 def _log_to_stderr(*, is_verbose: bool) -> None:

@@ -124,7 +124,7 @@ class RunResult(Record):
     metrics: dict[str, float]
     """all metrics of the task on dev at the end of the last epoch"""
     chance: float
-    """best score without reading a text, on dev; `analysis` computes it anew from the labels"""
+    """best score without reading a text, on dev; `analysis` computes it again from the labels"""
     train_score: float
     """the same metric on a fixed sample of at most 1,000 training rows, at the end"""
     predictions: Predictions

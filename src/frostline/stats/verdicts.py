@@ -47,7 +47,7 @@ def gap_of(pair: CrossedPair, keep: float, base: float) -> float:
 
 
 POWER = 0.8
-"""How sure it must be that so many seeds settle a depth."""
+"""How probable it must be that this number of seeds settles a depth."""
 _MOST_SEEDS = 1000
 
 
@@ -88,7 +88,7 @@ def told_apart(n_seeds: int, n_rows: int, *, keep: float, error: float, score: f
         deviation: of scores from seed to seed.
     """
     over_seeds = deviation**2 / n_seeds
-    row, shared = score * (1 - score) / n_rows, 0.6  # two models make about so many of the same mistakes
+    row, shared = score * (1 - score) / n_rows, 0.6  # two models share about this part of their mistakes
     pair = CrossedPair(
         means=np.zeros(2),
         seeds=tuple(SeedPart(np.diag(one) * over_seeds, n_seeds - 1) for one in ((1.0, 0.0), (0.0, 1.0))),

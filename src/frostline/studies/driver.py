@@ -228,7 +228,7 @@ class Session:
 
 @contextlib.contextmanager
 def open_session(parsed: Parsed, progress: Progress | None) -> Iterator[Session]:
-    """A session for the settings of a command; it shows how it goes on standard error, unless told otherwise."""
+    """A session for the settings of a command; progress is shown on standard error unless `progress` is given."""
     shown = progress or make_progress(Screen(stderr=True))
     with shown, Session(parsed.request, parsed.options, shown) as session:
         yield session

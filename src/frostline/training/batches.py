@@ -247,7 +247,7 @@ def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:
 
 
 def n_steps(spec: RunSpec, n_rows: int) -> int:
-    """Steps of a whole run on so many rows."""
+    """Steps of a whole run on this number of rows."""
     return spec.max_steps or spec.epochs * _steps_per_epoch(spec, n_rows)
 
 

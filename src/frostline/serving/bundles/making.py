@@ -147,7 +147,7 @@ def write_bundle(model: TaskModel, folder: Path, dtype: BundleDtype = "fp32", *,
 
 def score_of(stack: Stack, facts: Facts, dev: Encoded) -> float:
     """The score of a model on labelled rows, by the task's metric."""
-    assert facts.metric is not None, "whoever gives rows to score gives a metric"
+    assert facts.metric is not None, "rows to score come with a metric"
     outputs = forward.predict(Forward(stack), Split(dev))
     mean, spread = facts.label_scale or (0.0, 1.0)
     return kind_named(facts.kind).score(facts.metric, dev.labels, outputs * spread + mean)

@@ -51,7 +51,7 @@ def unknown_task(given: str, known: Mapping[str, object]) -> Refusal:
 
 
 def overloaded(seconds: float) -> Refusal:
-    """429: too much work is waiting; try again in so many seconds."""
+    """429: too much work is waiting; try again after the given number of seconds."""
     wait = max(1, math.ceil(seconds))
     what = f"too many texts are waiting; try again in {wait} second{'s' if wait > 1 else ''}"
     return Refusal(429, "overloaded", what, {"Retry-After": str(wait)})

@@ -37,7 +37,7 @@ class Asked:
     is_raw: bool = False
     """the model's outputs as they are, not probabilities"""
     top_k: int | None = None
-    """only so many classes per text"""
+    """how many classes to return per text, best first"""
     is_single: bool = False
     """text-embeddings-inference answers a single text without a list around it"""
 

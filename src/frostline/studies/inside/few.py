@@ -145,7 +145,7 @@ class FewStudy(Study[FewRequest, ResolvedFew, FewExamples]):
 
 
 def _at_size(request: FewRequest, shared: StudyRequest, n_rows: int) -> CompareRequest:
-    """The comparison on so many rows; between two scores on dev it passes over them as often as the steps ask for."""
+    """The comparison on this number of rows; between two scores on dev it passes over them as often as steps need."""
     assert shared.max_steps is not None and shared.epochs is not None, "both are filled in"  # noqa: PT018
     passes = math.ceil(shared.max_steps / (shared.epochs * math.ceil(n_rows / shared.batch_size)))
     own = shared.replace(task=shared.task.replace(max_train=n_rows), passes=passes)
