@@ -15,7 +15,6 @@ import torch
 from commands import children, workers_of
 from frostline.execution.events import Broadcast, Listener
 from frostline.execution.executor import Executor, Job, Outcome
-from frostline.execution.fork_server import ForkServer
 from frostline.execution.local import LocalProcesses
 from frostline.records.results import Crash
 from frostline.records.specs import RunSpec
@@ -45,10 +44,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalProcesses]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("frostline.execution.local.ForkServer", ForkServer)  # a twin looks for its processes
-        made = make_local(2)
-    with made:
+    with make_local(2) as made:
         yield made
 
 
@@ -111,6 +107,13 @@ class HidesCrashes(Wrapped):
         return None if isinstance(found, Crash) else found
 
 
+class HidesErrors(Wrapped):
+    """What a listener raises is lost."""
+
+    def start(self, job: Job, listener: Listener) -> None:
+        self.inner.start(job, Listener())
+
+
 class StartsTwice(Wrapped):
     """Every event comes twice."""
 
@@ -134,6 +137,7 @@ Check = Callable[[Executor, Trial], None]
         (LosesAnOutcome, conformance.check_outcomes, "has an outcome"),
         (StartsTwice, conformance.check_outcomes, "started once"),
         (HidesCrashes, conformance.check_crash, "a run that raises has an outcome"),
+        (HidesErrors, conformance.check_listener, "reaches the caller"),
         (ResumesFromScratch, conformance.check_pause, "not from the start"),
         (ForgetsTheGenerator, conformance.check_pause, "the bits are the same"),
         (IgnoresPauses, conformance.check_pause, "pauses where it is told to"),
@@ -155,4 +159,4 @@ def test_twin_a_process_that_outlives_its_executor_is_found(
     assert local.n_free == 2
     monkeypatch.setattr("time.monotonic", iter(range(0, 1000, 100)).__next__)
     with pytest.raises(AssertionError, match="leaves no process"):
-        conformance.check_no_process(conformance.worker_pids, set())
+        conformance.check_no_process(forked_pids, set())

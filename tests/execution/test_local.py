@@ -7,20 +7,47 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from commands import Recorder, Toy, fork_servers_of, is_alive, numbers, run_all, workers_of
+from commands import Recorder, Toy, children, fork_servers_of, is_alive, numbers, run_all, workers_of
 from frostline.execution import local
 from frostline.execution.fork_server import ForkServer, Log
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
+from frostline.testing.executors import worker_pids
 
 own_fork_servers = pytest.mark.usefixtures("own_fork_servers")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Ids of the living processes that fork workers for this one, and of the workers."""
+
+    servers: Callable[[], set[int]]
+    workers: Callable[[], set[int]]
+
+
+FORKED = Processes(
+    lambda: workers_of(os.getpid()),
+    lambda: {pid for server in workers_of(os.getpid()) for pid, _ in children(server)},
+)
+"""Their fork servers are themselves forked."""
+OWN = Processes(lambda: fork_servers_of(os.getpid()), lambda: workers_of(os.getpid()))
+
+
+@pytest.fixture(params=["forked", pytest.param("own", marks=pytest.mark.thorough)])
+def processes(request: pytest.FixtureRequest) -> Processes:
+    """`make test` kills processes below a fork server that is itself forked: a start of its own imports torch."""
+    if request.param == "own":
+        request.getfixturevalue("own_fork_servers")
+    return OWN if request.param == "own" else FORKED
+
 
 # A library that prints, from before a worker's first line to its last, to Python's stdout and past it.
 NOISE = """
@@ -113,6 +140,7 @@ def test_every_spec_has_its_outcome_and_two_processes_give_the_bits_of_this_one(
         assert numbers(outcome) == numbers(in_this_process[outcome.key])
     assert events.began == {spec.key: 1 for spec in specs}
     assert events.epochs == {spec.key: [1, 2] for spec in specs}
+    assert worker_pids() >= workers_of(os.getpid()), "the conformance suite finds them too"
     # That the library did print is what makes this a test.
     assert {int(file.name) for file in noise.iterdir() if file.name.isdecimal()} == workers_of(os.getpid())
 
@@ -152,23 +180,22 @@ def test_what_a_listener_raises_reaches_the_caller(executor: LocalProcesses, spe
     assert outcome.key == spec.key, "the answers to the failed job are not those to the next one"
 
 
-@own_fork_servers
 def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
-    spec: RunSpec, specs: list[RunSpec], in_this_process: dict[str, RunResult]
+    spec: RunSpec, specs: list[RunSpec], in_this_process: dict[str, RunResult], processes: Processes
 ) -> None:
-    others = workers_of(os.getpid())
+    others = processes.workers()
     victims: list[int] = []
 
     def kill(asked: RunSpec, record: EpochRecord) -> None:
         if asked.epochs > 2 and not victims:
-            (victim,) = workers_of(os.getpid()) - others
+            (victim,) = processes.workers() - others
             victims.append(victim)
             os.kill(victim, signal.SIGKILL)
 
     doomed = spec.replace(epochs=10_000)
     with LocalProcesses(1, threads=1, max_cache_bytes=2**30) as executor:
         outcomes = list(run_all(executor, [specs[0], doomed, *specs[1:]], Recorder(kill)))
-        (survivor,) = workers_of(os.getpid()) - others
+        (survivor,) = processes.workers() - others
     assert survivor not in victims
     assert len(outcomes) == len(specs) + 1
     (crash,) = [outcome for outcome in outcomes if isinstance(outcome, Crash)]
@@ -177,7 +204,7 @@ def test_a_killed_worker_is_one_crash_and_another_takes_its_place(
     results = [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
     # One worker, or another one after it: the same bits as two.
     assert {r.key: numbers(r) for r in results} == {key: numbers(r) for key, r in in_this_process.items()}
-    assert workers_of(os.getpid()) == others, "workers end with the executor"
+    assert processes.workers() == others, "workers end with the executor"
 
 
 def test_a_worker_ends_with_a_parent_that_is_killed_in_the_middle_of_a_run(
@@ -287,14 +314,13 @@ def test_a_log_keeps_the_end_of_what_is_printed() -> None:
     assert most <= 4 * 2**16, "what is kept in memory does not grow with what is printed"
 
 
-@own_fork_servers
 def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next_ones_do_not(
-    spec: RunSpec, in_this_process: dict[str, RunResult]
+    spec: RunSpec, in_this_process: dict[str, RunResult], processes: Processes
 ) -> None:
-    others = fork_servers_of(os.getpid())
+    others = processes.servers()
 
     def kill(asked: RunSpec, record: EpochRecord) -> None:
-        for victim in fork_servers_of(os.getpid()) - others if asked.epochs > 2 else ():
+        for victim in processes.servers() - others if asked.epochs > 2 else ():
             os.kill(victim, signal.SIGKILL)
 
     with LocalProcesses(1, threads=1, max_cache_bytes=0) as executor:
@@ -303,7 +329,7 @@ def test_if_the_process_that_forks_workers_is_killed_its_runs_crash_and_the_next
     assert "SIGKILL" in crash.error
     assert isinstance(result, RunResult)
     assert numbers(result) == numbers(in_this_process[spec.key])
-    assert fork_servers_of(os.getpid()) == others
+    assert processes.servers() == others
 
 
 @own_fork_servers

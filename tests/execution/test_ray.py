@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import signal
@@ -23,7 +22,7 @@ from frostline.execution.cluster.nodes import Share, free_resources, living_node
 from frostline.execution.cluster.places import Hiring
 from frostline.execution.events import Listener
 from frostline.execution.executor import Job
-from frostline.records.results import EpochRecord, RunResult
+from frostline.records.results import RunResult
 from frostline.records.specs import RunSpec
 from frostline.testing.executors import PATIENCE, check_executor
 from frostline.testing.models import make_spec
@@ -184,25 +183,23 @@ def wait_until(is_so: Callable[[], bool], seconds: float = PATIENCE) -> None:
     assert is_so()
 
 
-def has_runs(out: Path, n_runs: int) -> bool:
-    return len(run_files(out)) >= n_runs
-
-
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda how: how.name
+)
 def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
-    cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished
+    cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished, how: signal.Signals
 ) -> None:
-    out = cluster.driver_root / "killed"
+    out = cluster.driver_root / f"ended by {how.name}"
     on_ray = ("--on", "ray", "--ray-address", cluster.address, "--workers", "1", "--json")
     command = (*driver_toy.curve, *on_ray, "--out", str(out))
-    for n_runs, how in ((2, signal.SIGINT), (5, signal.SIGKILL)):
-        driver = start(*command, cwd=cluster.driver_root, own_group=True)
-        wait_until(functools.partial(has_runs, out, n_runs))
-        os.killpg(driver.pid, how)
-        _, stderr = driver.communicate()
-        assert driver.returncode == (128 + how if how == signal.SIGINT else -how), stderr
-        if how == signal.SIGINT:
-            assert "interrupted; finished runs are kept" in stderr
-        wait_until(lambda: not cluster.worker_pids())
+    driver = start(*command, cwd=cluster.driver_root, own_group=True)
+    wait_until(lambda: len(run_files(out)) >= 5)
+    os.killpg(driver.pid, how)
+    _, stderr = driver.communicate()
+    assert driver.returncode == (128 + how if how == signal.SIGINT else -how), stderr
+    if how == signal.SIGINT:
+        assert "interrupted; finished runs are kept" in stderr
+    wait_until(lambda: not cluster.worker_pids())
     kept = run_files(out)
     done = frostline(*driver_toy.curve, *on_ray, out=out)
     assert done.code == 0, done.stderr
@@ -267,18 +264,3 @@ def test_twin_a_worker_that_opens_a_driver_path_is_noticed(cluster: TwoNodes, dr
     *_, line = cluster.opened()
     cluster.log.unlink()
     assert line == f"opened {driver_toy.train}"
-
-
-def test_what_a_listener_raises_reaches_the_caller(cluster: TwoNodes, driver_toy: Toy) -> None:
-    def fail(spec: RunSpec, record: EpochRecord) -> None:
-        raise RuntimeError("the display is gone")
-
-    spec = make_spec(driver_toy.model, driver_toy.train, epochs=1)
-    with make(cluster, 1) as executor:
-        executor.start(Job(spec), Recorder(fail))
-        with pytest.raises(RuntimeError, match="the display is gone"):
-            executor.outcome()
-        executor.start(Job(spec.replace(seed=1)), Recorder())
-        outcome = executor.outcome()
-        assert outcome is not None
-        assert outcome.key == spec.replace(seed=1).key, "the answers to the failed job are not those to the next one"

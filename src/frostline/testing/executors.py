@@ -69,6 +69,17 @@ class Events(Listener):
         return [(name, epoch) for name, key, epoch in self.seen if key == spec.key]
 
 
+class _Failing(Listener):
+    """Raises at an epoch."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def epoch(self, *_: object) -> None:
+        """Raises."""
+        raise self._error
+
+
 def make_trial(folder: Path) -> Trial:
     """Tiny runs on a model and a task in the folder."""
     model = make_model(folder / "model", n_layers=2, initializer_range=0.25)
@@ -92,6 +103,7 @@ def check_executor(make: Callable[[int], Executor], folder: Path, pids: Pids | N
         check_order(executor, trial)
         check_crash(executor, trial)
         check_pause(executor, trial)
+        check_listener(executor, trial)
         check_stop(executor, trial)
     check_no_process(pids, before)
     with make(1) as executor:
@@ -145,13 +157,27 @@ def check_pause(executor: Executor, trial: Trial) -> None:
     events, spec = Events(), trial.spec
     executor.start(Job(spec, until=STEPS_PER_EPOCH + 2), events)
     paused = _outcome(executor, "a paused run has an outcome")
-    assert isinstance(paused, PausedRun), "a run pauses where it is told to"
+    assert isinstance(paused, PausedRun), "a run pauses where it is asked to"
     assert paused.n_steps == STEPS_PER_EPOCH + 2, "a run pauses after the wanted step"
     assert paused.checkpoint, "a paused run has a checkpoint"
     executor.start(Job(spec, checkpoint=paused.checkpoint), events)
     _check_same(_outcome(executor, "a resumed run has an outcome"), trial, "paused and resumed, the bits are the same")
     wanted = [("started", 0), ("epoch", 1), ("started", 0), ("epoch", 2)]
     assert events.of(spec) == wanted, "a resumed run goes on from its checkpoint, not from the start"
+
+
+def check_listener(executor: Executor, trial: Trial) -> None:
+    """What a listener raises reaches the caller, and the next run is not disturbed."""
+    error, raised = RuntimeError("the display is gone"), None
+    executor.start(Job(trial.spec.replace(seed=3)), _Failing(error))
+    try:
+        executor.outcome(PATIENCE)
+    except RuntimeError as found:
+        raised = found
+    assert raised is error, "what a listener raises reaches the caller"
+    executor.start(Job(trial.spec), Events())
+    promise = "the answers to a run whose listener failed are not those to the next one"
+    _check_same(_outcome(executor, "the run after a failed listener has an outcome"), trial, promise)
 
 
 def check_stop(executor: Executor, trial: Trial) -> None:
