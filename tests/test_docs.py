@@ -53,9 +53,20 @@ def test_the_test_has_teeth() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["own_data.py", "keep_your_trainer.py"])
-def test_the_examples_run(name: str, tmp_path: Path) -> None:
-    example = Path(__file__).parent.parent / "examples" / name
-    done = run_script(example.read_text(encoding="utf-8"), tmp_path)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("own_data.py", {"range(20)": "range(5)", "seeds=2": "seeds=1"}),  # fewer rows and runs, the same calls
+        pytest.param("own_data.py", {}, marks=pytest.mark.thorough),
+        ("keep_your_trainer.py", {}),
+    ],
+    ids=["own_data.py, fewer rows", "own_data.py", "keep_your_trainer.py"],
+)
+def test_the_examples_run(name: str, changes: dict[str, str], tmp_path: Path) -> None:
+    code = (Path(__file__).parent.parent / "examples" / name).read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in code
+        code = code.replace(old, new)
+    done = run_script(code, tmp_path)
     assert done.code == 0, done.stderr
     assert "frozen weights did not change" in done.stdout or "layers keep 90%" in done.stdout

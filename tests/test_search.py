@@ -94,7 +94,7 @@ def test_one_worker_finds_the_same_with_the_same_runs(toy: Toy, found: Finished,
 @pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_killed_at_a_random_moment_and_resumed(toy: Toy, found: Finished, tmp_path: Path, attempt: int) -> None:
     rng, out = announced_rng(), tmp_path / "out"
-    for _ in range(2):
+    for _ in range(1 + attempt):
         process = start(*find_of(toy, "--workers", "2"), "--out", str(out), cwd=tmp_path, own_group=True)
         n_before, deadline = len(run_files(out)), time.monotonic() + 60
         while len(run_files(out)) <= n_before and time.monotonic() < deadline:

@@ -109,7 +109,7 @@ def _without_dropout(folder: Path) -> str:
 @pytest.mark.real
 def test_the_same_losses_on_real_weights(tmp_path: Path) -> None:
     name = _without_dropout(tmp_path)
-    task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=48, max_dev=16))
+    task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=32, max_dev=16))
     spec = RunSpec(
         model=name, model_fingerprint=describe(name).fingerprint, task=task, strategy="lora:8",
         data_fingerprint=tasks.load(task).fingerprint, learning_rate=1e-3, epochs=2, max_length=32, seed=0,
