@@ -40,13 +40,16 @@ hypothesis.settings.load_profile("no deadline")
 
 SLOWEST = (
     "execution/test_ray.py",
-    "strategies/test_strategy_conformance.py", "test_search.py", "model/test_families.py", "test_readme.py",
-    "execution/test_local.py", "test_docs.py", "test_as_plain.py", "torture/test_disturbed.py",
-    "execution/test_contract.py", "test_mistakes.py", "test_compare.py", "test_cli_killed.py",
-    "test_against_trainer.py", "training/test_loop.py", "storage/test_cache_disturbed.py",
-    "report/test_page_in_browser.py", "test_real.py", "report/test_comparison_page.py", "training/test_prefix_once.py",
-    "training/test_fitting.py", "test_stored.py", "training/test_subsets.py", "execution/test_sharing.py",
-    "test_swapped_models.py", "test_package.py", "serving/test_server_process.py", "serving/test_server_page.py",
+    "strategies/test_strategy_conformance.py", "test_search.py", "torture/test_disturbed.py", "execution/test_local.py",
+    "training/test_loop.py", "test_mistakes.py", "test_cli.py", "test_compare.py", "test_docs.py",
+    "report/test_page_in_browser.py", "test_api.py", "report/test_comparison_page.py", "serving/test_bundle_runs.py",
+    "test_as_plain.py", "model/test_families.py", "studies/test_change_and_scout.py", "test_cli_killed.py",
+    "studies/test_axes.py", "saving/test_freezing_loops.py", "test_readme.py", "test_own_data_page.py",
+    "training/test_checkpoints.py", "test_stored.py", "serving/test_server_limits.py", "training/test_run.py",
+    "model/test_identity.py", "serving/test_server_page.py", "test_until_settled.py", "training/test_prefix.py",
+    "training/test_prefix_shared.py", "test_package.py", "strategies/test_lora.py", "test_real.py",
+    "studies/test_heads_study.py", "storage/test_cache_disturbed.py", "execution/test_contract.py",
+    "serving/test_server_process.py", "execution/test_sharing.py", "test_swapped_models.py",
 )  # fmt: skip
 """The slowest files come first (`--no-loadscope-reorder`): at the end, one process would do the last of them alone."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -52,9 +53,14 @@ def _module(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _imports(path: Path) -> Iterator[str]:
     """Full names of what a file imports, functions' own imports and those for types included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,7 +109,7 @@ def test_the_command_line_and_reports_start_without_torch() -> None:
 def test_files_and_functions_stay_small(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert source.count("\n") <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(path)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
@@ -120,10 +126,15 @@ def _name(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
+def _names() -> set[str]:
+    return {_name(file) for file in PACKAGE.rglob("*.py")}
+
+
 def _imports_at_load(path: Path) -> Iterator[str]:
     """Modules of ours that a file imports when it is loaded: not those of functions, and not those for types alone."""
-    names = {_name(file) for file in PACKAGE.rglob("*.py")}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    names = _names()
+    for node in _tree(path).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in names else node.module for name in whole if node.module in names)

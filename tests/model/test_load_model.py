@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from families import matrix
 from frostline.kinds import CLASSIFICATION
 from frostline.model.load import load_model, load_trained, quiet
 from frostline.testing.models import FAMILIES, Family, make_model
@@ -34,8 +35,7 @@ def test_layers_are_not_left_out_at_random(tmp_path: Path) -> None:
     assert called == [0, 1, 2]
 
 
-@pytest.mark.parametrize("has_architectures", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "has_architectures"), matrix(FAMILIES, (True, False)))
 def test_every_seed_draws_its_own_head_also_where_the_checkpoint_brings_one(
     family: Family, has_architectures: bool, tmp_path: Path
 ) -> None:
