@@ -140,7 +140,7 @@ Check = Callable[[Executor, Trial], None]
         (HidesErrors, conformance.check_listener, "reaches the caller"),
         (ResumesFromScratch, conformance.check_pause, "not from the start"),
         (ForgetsTheGenerator, conformance.check_pause, "the bits are the same"),
-        (IgnoresPauses, conformance.check_pause, "pauses where it is told to"),
+        (IgnoresPauses, conformance.check_pause, "pauses where it is asked to"),
     ],
 )
 def test_twin_a_broken_executor_is_found(
