@@ -78,7 +78,7 @@ REAL = Sizes(
     small=Workload(n_train=1600, epochs=1, rates=(3e-5, 5e-5), n_seeds=2),
     scored=Workload(n_train=1600, epochs=1, rates=(5e-5,), n_seeds=5),
     max_dev=None,
-    memory_rows=(1000, 4000, 16000),
+    memory_rows=(1000, 4000, 16000, 67349),
     memory_steps=60,
     growth_rows=(1000, 2000, 4000),
     lengths=(16, 32, 64, 128),

@@ -143,6 +143,14 @@ def test_the_key_tells_rows_tokens_and_types_apart() -> None:
     assert len({encoded.key, *(other.key for other in others)}) == 7
 
 
+def test_the_key_does_not_depend_on_how_numbers_are_stored() -> None:
+    small = _with_lengths([2, 3])
+    large = {name: getattr(small, name).astype(np.int64) for name in ("tokens", "token_types")}
+    compact = {"tokens": large["tokens"].astype(np.int32), "token_types": large["token_types"].astype(np.int8)}
+    keys = {Encoded(**{**vars(small), **arrays}).key for arrays in (large, compact)}
+    assert keys == {small.key}, "cached states are found again"
+
+
 @pytest.mark.parametrize("family", BASIC)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("is_pair", [False, True])

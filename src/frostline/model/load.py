@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -223,7 +224,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     return tokenizer
 
 
-def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.int64]) -> float:
+def unknown_share(tokenizer: PreTrainedTokenizerBase, tokens: NDArray[np.signedinteger[Any]]) -> float:
     """Share of the tokens that are unknown to the tokenizer; special tokens around a text do not count."""
     unknown = tokenizer.unk_token_id
     # GPT-2 has a token for every byte.

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ Fixed, because the batch shape changes the last bits."""
 
 
 _TOKENISED_AT_ONCE = 1000
+_DIGESTED_AT_ONCE = 2**20
+
+Numbers = NDArray[np.signedinteger[Any]]
+"""Whole numbers. Tokens are stored small: a large data set has millions of them."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,9 @@ class Encoded:
     """(rows,) row numbers in the source file"""
     labels: Labels
     """(rows,) class numbers or values"""
-    tokens: NDArray[np.int64]
+    tokens: Numbers
     """(all tokens,)"""
-    token_types: NDArray[np.int64] | None
+    token_types: Numbers | None
     """(all tokens,) if the model uses them"""
     offsets: NDArray[np.int64]
     """(rows + 1,) start of each row"""
@@ -75,7 +79,11 @@ class Encoded:
         """A key of these tokens, row by row."""
         digest = hashlib.sha256()
         for array in (self.row_ids, self.offsets, self.tokens, self.token_types):
-            digest.update(b"none" if array is None else array.tobytes())
+            if array is None:
+                digest.update(b"none")
+                continue
+            for start in range(0, len(array), _DIGESTED_AT_ONCE):
+                digest.update(array[start : start + _DIGESTED_AT_ONCE].astype(np.int64).tobytes())
         return digest.hexdigest()
 
 
@@ -154,8 +162,8 @@ def encode(rows: Rows, tokenizer: PreTrainedTokenizerBase, *, max_length: int, p
 class _Tokenised(NamedTuple):
     """Some rows as tokens."""
 
-    tokens: NDArray[np.int64]
-    token_types: NDArray[np.int64] | None
+    tokens: Numbers
+    token_types: Numbers | None
     lengths: list[int]
     n_cut: int
 
@@ -174,7 +182,8 @@ def _tokenised(
         for row, kinds in enumerate(encoded.get("token_type_ids", []))
     ]
     lengths = [len(tokens) for tokens in lists]
-    return _Tokenised(_concatenated(lists), _concatenated(types) if types else None, lengths, len(long))
+    kinds = _concatenated(types, np.int8) if types else None
+    return _Tokenised(_concatenated(lists, np.int32), kinds, lengths, len(long))
 
 
 def _cut(
@@ -222,8 +231,8 @@ def make_batch(encoded: Encoded, positions: NDArray[np.int64]) -> Batch:
     types = encoded.token_types
     return Batch(
         positions=positions,
-        tokens=torch.from_numpy(encoded.tokens[source]),
-        token_types=None if types is None else torch.from_numpy(types[source]),
+        tokens=torch.from_numpy(encoded.tokens[source]).long(),
+        token_types=None if types is None else torch.from_numpy(types[source]).long(),
         mask=torch.from_numpy(_mask(encoded.lengths[positions])),
         labels=torch.from_numpy(np.ascontiguousarray(encoded.labels[positions])),
         padding=encoded.padding,
@@ -242,8 +251,8 @@ def _mask(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray(np.arange(lengths.max())[None, :] < lengths[:, None])
 
 
-def _concatenated(lists: list[list[int]]) -> NDArray[np.int64]:
-    return np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in lists])
+def _concatenated(lists: list[list[int]], dtype: type[np.signedinteger[Any]]) -> Numbers:
+    return np.concatenate([np.asarray(tokens, dtype=dtype) for tokens in lists])
 
 
 def n_steps(spec: RunSpec, n_rows: int) -> int:
