@@ -1,6 +1,6 @@
 """Samples of the benches in bench/torture: failing calls, power losses, flipped bits, kills, colliding commands.
 
-One file, so that one process imports torch for all of them. Moments and places are drawn anew in every run; a failure
+One file, so that one process imports torch for all of them. Moments and places are drawn again in every run; a failure
 says FROSTLINE_TEST_SEED, which draws them again.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from bench.torture import collisions, faults, flips, kills, power, shim
@@ -18,9 +19,26 @@ from commands import announced_rng
 
 pytestmark = pytest.mark.skipif(bool(shim.why_not()), reason=shim.why_not())
 
-N_FAULTS = {"curve-2": 1, "train": 3}
-N_LOSSES = {"curve-2": 1, "train": 2}
-N_FLIPS, N_KILLS = 20, 2
+_KILLS_PER_COMMAND = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How often each kind of fault is tried."""
+
+    faults: dict[str, int]
+    losses: dict[str, int]
+    flips: int
+    kills: int
+
+
+BRIEF = Sizes(faults={"curve-2": 1, "train": 3}, losses={"curve-2": 1, "train": 2}, flips=20, kills=10)
+THOROUGH = Sizes(faults={"curve-2": 6, "train": 12}, losses={"curve-2": 4, "train": 8}, flips=100, kills=50)
+
+
+@pytest.fixture(scope="module")
+def sizes(request: pytest.FixtureRequest) -> Sizes:
+    return THOROUGH if request.config.getoption("--thorough") else BRIEF
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +74,10 @@ def stored(commands: Commands) -> flips.Stored:
 
 @pytest.mark.parametrize("name", ["curve-2", "train"])
 def test_a_failing_call_ends_well_and_the_same_command_gives_the_same_numbers(
-    name: str, commands: Commands, peaceful: dict[str, tuple[Numbers, int]], draw: random.Random
+    name: str, commands: Commands, peaceful: dict[str, tuple[Numbers, int]], sizes: Sizes, draw: random.Random
 ) -> None:
     wanted, n_calls = peaceful[name]
-    tried = draw.sample(faults.injections(commands.case(name), n_calls, 1, draw), N_FAULTS[name])
+    tried = draw.sample(faults.injections(commands.case(name), n_calls, 1, draw), sizes.faults[name])
     outcomes = [faults.inject(commands, injection, wanted) for injection in tried]
     assert [str(outcome) for outcome in outcomes if outcome.problems] == []
 
@@ -86,22 +104,24 @@ def test_without_any_one_sync_something_would_be_damaged_or_lost(name: str, reco
 
 @pytest.mark.parametrize("name", ["curve-2", "train"])
 def test_after_a_power_loss_the_same_command_gives_the_same_numbers(
-    name: str, commands: Commands, recordings: Recorded, draw: random.Random
+    name: str, commands: Commands, recordings: Recorded, sizes: Sizes, draw: random.Random
 ) -> None:
     recording, wanted = recordings[name]
     problems = {
         moment: power.lose_power(commands, commands.case(name), recording, wanted, moment, draw)
-        for moment in power.moments(recording, N_LOSSES[name], draw)
+        for moment in power.moments(recording, sizes.losses[name], draw)
     }
     assert {moment: found for moment, found in problems.items() if found} == {}
 
 
 @pytest.mark.parametrize("kind", flips.KINDS, ids=lambda kind: kind.name)
-def test_a_flipped_bit_is_detected_or_harmless(kind: flips.Kind, stored: flips.Stored, draw: random.Random) -> None:
+def test_a_flipped_bit_is_detected_or_harmless(
+    kind: flips.Kind, stored: flips.Stored, sizes: Sizes, draw: random.Random
+) -> None:
     contents = {path: kind.read(stored, path) for path in flips.files_of(kind, stored.base)}
     assert contents
     assert all(content is not None for content in contents.values())
-    found = [flips.flip(kind, stored, contents, draw) for _ in range(N_FLIPS)]
+    found = [flips.flip(kind, stored, contents, draw) for _ in range(sizes.flips)]
     assert [(how, place) for how, place in found if how not in ("detected", "harmless")] == []
 
 
@@ -112,12 +132,13 @@ def test_a_reader_that_checks_nothing_is_noticed(stored: flips.Stored, draw: ran
 
 
 def test_killed_commands_give_the_same_numbers_when_started_again(
-    commands: Commands, peaceful: dict[str, tuple[Numbers, int]], draw: random.Random
+    commands: Commands, peaceful: dict[str, tuple[Numbers, int]], sizes: Sizes, draw: random.Random
 ) -> None:
     wanted, _ = peaceful["curve-2"]
-    victims = draw.sample(kills.VICTIMS, N_KILLS)
-    problems = kills.killed_and_resumed(commands, commands.case("curve-2"), wanted, victims, draw, seconds=2.0)
-    assert problems == [], victims
+    for _ in range(sizes.kills // _KILLS_PER_COMMAND):
+        victims = draw.choices(kills.VICTIMS, k=_KILLS_PER_COMMAND)
+        problems = kills.killed_and_resumed(commands, commands.case("curve-2"), wanted, victims, draw, seconds=2.0)
+        assert problems == [], victims
 
 
 @pytest.mark.parametrize("n_commands", [pytest.param(2, marks=pytest.mark.thorough), 4])
