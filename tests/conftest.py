@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.collect()
         gc.freeze()
     return done
+
+
+def pytest_sessionstart() -> None:
+    """A suite that a shell started in the background ignores Ctrl-C, and so would the commands that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

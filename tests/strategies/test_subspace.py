@@ -214,18 +214,22 @@ def test_memory_is_linear_in_the_weights() -> None:
         vocab_size=200, hidden_size=384, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=6,
         max_position_embeddings=16,
     )  # fmt: skip
-    with MemoryMeter("cpu") as meter:
-        stack = Stack(BertForSequenceClassification(config))
-        weights = 4 * stack.count(stack.all_parameters)
-        plan = Subspace(1000).plan(stack)
-        Subspace(1000).add_modules(stack)
-        stack.apply(plan.phases[0].trained)
-        stack.train()
-        optimizer = torch.optim.AdamW([p for p in stack.model.parameters() if p.requires_grad])
-        for _ in range(2):
-            stack.logits(INPUTS).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        peak = meter.peak_bytes
-    assert peak is not None
-    assert 2.5 * weights < peak < 4 * weights, f"{peak / weights:.2f} times the weights"
+
+    def peak_over_weights() -> float:
+        with MemoryMeter("cpu") as meter:
+            stack = Stack(BertForSequenceClassification(config))
+            weights = 4 * stack.count(stack.all_parameters)
+            plan = Subspace(1000).plan(stack)
+            Subspace(1000).add_modules(stack)
+            stack.apply(plan.phases[0].trained)
+            stack.train()
+            optimizer = torch.optim.AdamW([p for p in stack.model.parameters() if p.requires_grad])
+            for _ in range(2):
+                stack.logits(INPUTS).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            assert meter.peak_bytes is not None
+            return meter.peak_bytes / weights
+
+    # What earlier tests left in the allocator can only add to a peak.
+    assert 2.5 < min(peak_over_weights() for _ in range(2)) < 4
