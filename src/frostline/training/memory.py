@@ -101,6 +101,11 @@ def _number_in(file: Path) -> int | None:
 def release_memory() -> None:
     """Returns freed memory to the system, so that memory left over from one run does not hide the need of the next."""
     gc.collect()
+    return_freed_memory()
+
+
+def return_freed_memory() -> None:
+    """Returns memory to the system that the allocator keeps for later; takes milliseconds."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
