@@ -37,7 +37,7 @@ _MOST_PADDING = 1.25
 """Rows are padded together while the longest has at most this many times the tokens of the shortest."""
 
 _CALLS_PER_RETURN = 200
-"""Calls after which freed memory goes back to the system. The allocator would keep 90 MB of it for MiniLM."""
+"""Calls after which freed memory goes back to the system. The allocator would keep about 100 MB of it for MiniLM."""
 
 _Wanted = NDArray[np.bool_]
 """(rows,) which rows a task wants"""
