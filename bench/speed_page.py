@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.others import WAYS
 from bench.readme import replaced
 from bench.shapes import shapes_table
 from bench.tables import table
@@ -41,7 +40,7 @@ def main() -> None:
         for name, said in speed_parts(json.loads(asked.speed.read_text(encoding="utf-8"))):
             page = replaced(page, name, f"\n{said}\n")
     if asked.shapes.is_file():
-        page = replaced(page, "shapes", f"\n{shapes_part(json.loads(asked.shapes.read_text(encoding='utf-8')))}\n")
+        page = replaced(page, "shapes", f"\n{shapes_table(json.loads(asked.shapes.read_text(encoding='utf-8')))}\n")
     atomic.write(PAGE, page)
 
 
@@ -57,12 +56,11 @@ def speed_parts(found: Found) -> Iterator[tuple[str, str]]:
 
 def curves_part(found: Found) -> str:
     """Whole curves."""
-    ways = [way for way in WAYS if way in _OTHERS]
     rows = [(name, found["seconds"][name], found["ratios"][name]) for name in _COMMANDS if name in found["seconds"]]
     cells = {"": lambda row: f"{found['asked'][row[0]]}{_COMMANDS[row[0]]}"}
     cells["frostline (measured)"] = lambda row: numbers.duration(row[1]["frostline"])
-    for way in ways:
-        cells[f"{_OTHERS[way]} (extrapolated)"] = lambda row, way=way: (  # type: ignore[misc]
+    for way, name in _OTHERS.items():
+        cells[f"{name} (extrapolated)"] = lambda row, way=way: (  # type: ignore[misc]
             f"{numbers.duration(row[1][way])}: **{row[2][way]:.1f}×**"
         )
     return table(rows, cells)
@@ -116,11 +114,6 @@ def scores_part(scores: Found) -> str:
             ),
         },
     )
-
-
-def shapes_part(found: Found) -> str:
-    """Steps at real sizes."""
-    return shapes_table(found)
 
 
 def _kind(kind: str) -> str:

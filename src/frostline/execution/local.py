@@ -49,6 +49,7 @@ def worker_variables(threads: int) -> dict[str, str]:
 
 
 STARTS_AT_ONCE = True
+"""Starting a process takes milliseconds; what it imports, it imports while the caller goes on."""
 
 
 def from_options(options: RunOptions, *, n_workers: int | None, threads: int, device: Device) -> LocalProcesses:
@@ -86,14 +87,15 @@ class _Ticket:
 class LocalProcesses:
     """An executor of `n_workers` processes; all end with the context.
 
-    What forks them starts with the context, because it must import torch first. They are forked for the first run: a
-    function that tells how many is asked then.
+    The fork server starts with the context, because it must import torch first. The workers are forked when the first
+    run starts. If `n_workers` is a function, it is called then.
     """
 
     def __init__(self, n_workers: int | Callable[[], int], *, threads: int, max_cache_bytes: int) -> None:
         self._fork_server = ForkServer(max_cache_bytes, {**os.environ, **worker_variables(threads)})
         self._asked = n_workers
         self._workers: list[_Worker] = []
+        self._watchers: ThreadPoolExecutor | None = None
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._tickets: dict[str, _Ticket] = {}
         self._ended: queue.SimpleQueue[Future[_Ticket]] = queue.SimpleQueue()
@@ -109,7 +111,7 @@ class LocalProcesses:
         self._fork_server.end()  # at once: a worker could only be killed after seconds of importing
         for worker in self._workers:
             worker.kill()
-        if self._workers:
+        if self._watchers is not None:
             self._watchers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
@@ -117,14 +119,6 @@ class LocalProcesses:
     @functools.cached_property
     def _n_workers(self) -> int:
         return self._asked() if callable(self._asked) else self._asked
-
-    @functools.cached_property
-    def _watchers(self) -> ThreadPoolExecutor:
-        """As many threads as workers, which are forked now."""
-        for index in range(self._n_workers):
-            self._workers.append(_Worker(self._fork_server))
-            self._idle.put(index)
-        return ThreadPoolExecutor(self._n_workers)
 
     @property
     def n_free(self) -> int:
@@ -135,6 +129,8 @@ class LocalProcesses:
         """Starts a job as soon as a worker is free."""
         assert job.spec.key not in self._tickets, "one job per key"
         ticket = self._tickets[job.spec.key] = _Ticket(job)
+        if self._watchers is None:
+            self._watchers = self._fork_workers()
         self._watchers.submit(self._do, ticket, listener).add_done_callback(self._ended.put)
 
     def outcome(self, timeout: float | None = None) -> Outcome | None:
@@ -162,6 +158,13 @@ class LocalProcesses:
             ticket.is_stopped = True
             if ticket.worker is not None:
                 ticket.worker.kill()
+
+    def _fork_workers(self) -> ThreadPoolExecutor:
+        """Forks all workers; one thread watches each of them."""
+        for index in range(self._n_workers):
+            self._workers.append(_Worker(self._fork_server))
+            self._idle.put(index)
+        return ThreadPoolExecutor(self._n_workers)
 
     def _do(self, ticket: _Ticket, listener: Listener) -> _Ticket:
         """Does a job on an idle worker; there are as many workers as watching threads."""
