@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from commands import Recorder, Toy, children, fork_servers_of, is_alive, numbers, run_all, workers_of
+from forked_commands import QuickForkServer
 from frostline.execution import local
-from frostline.execution.fork_server import ForkServer, Log
+from frostline.execution.executor import Job
+from frostline.execution.fork_server import ForkedProcess, ForkServer, Log
 from frostline.execution.local import LocalProcesses
 from frostline.execution.transport import receive, send
 from frostline.records.results import Crash, EpochRecord, RunResult
 from frostline.records.specs import RunSpec
 from frostline.testing.executors import worker_pids
+from frostline.testing.models import make_spec
 
 own_fork_servers = pytest.mark.usefixtures("own_fork_servers")
 
@@ -355,3 +358,21 @@ def test_leaving_does_not_wait_for_imports(tmp_path: Path, monkeypatch: pytest.M
         (server,) = fork_servers_of(os.getpid()) - others
     assert time.monotonic() - began < 300
     assert not is_alive(server)
+
+
+def test_a_fork_that_fails_leaves_no_process(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two workers cannot be forked: leaving the context ends the first, and starts nothing again."""
+    fork, begun = QuickForkServer.fork, list[ForkedProcess]()
+
+    def fail_second(server: QuickForkServer, jobs: int, answers: int, log: int) -> ForkedProcess:
+        if begun:
+            raise OSError("no more processes")
+        begun.append(fork(server, jobs, answers, log))
+        return begun[0]
+
+    monkeypatch.setattr(QuickForkServer, "fork", fail_second)
+    executor = LocalProcesses(2, threads=1, max_cache_bytes=0)
+    with pytest.raises(OSError, match="no more processes"), executor:
+        executor.start(Job(make_spec(toy.model, toy.train)), Recorder())
+    assert begun[0].code(timeout=10) is not None
+    assert executor._fork_server._process is None

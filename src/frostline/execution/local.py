@@ -206,6 +206,10 @@ class _Worker:
         self._answers: IO[bytes] = os.fdopen(answers, "rb")
         try:
             self._process = server.fork(their_jobs, their_answers, self._log.file)
+        except OSError:
+            self._jobs.close()
+            self._answers.close()
+            raise
         finally:
             os.close(their_jobs)
             os.close(their_answers)
