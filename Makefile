@@ -10,13 +10,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(INSTALLED)
 	.venv/bin/frostline demo
 
-# Three processes on two cores: some of them wait, for a server, a killed command or a browser.
+# Four processes on two cores: some of them wait, for a server, a killed command or a browser.
 test: $(INSTALLED)
-	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+	.venv/bin/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10
 
 # Also the tests of which `make test` does a sample: every strategy on every family, every family's sweep.
 test-all: $(INSTALLED)
-	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 --thorough
+	.venv/bin/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 --thorough
 
 check: $(INSTALLED)
 	.venv/bin/ruff check

@@ -23,6 +23,8 @@ from frostline.training.memory import private_bytes, release_memory
 
 _WARM_UP = 0.1
 """Share of the requests after which memory counts: allocators fill their pools first."""
+_AT_ONCE = 100
+"""Requests that wait in the pool together."""
 
 
 def main() -> None:
@@ -50,9 +52,9 @@ def _memory(engine: Engine, texts: list[Text], base: int, n_requests: int) -> di
     weights = engine.trunk.n_bytes + sum(tail.n_bytes for tail in engine.tails.values())
     n_first = max(1, int(n_requests * _WARM_UP))
     with ThreadPoolExecutor(n_cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        list(pool.map(lambda number: _request(engine, texts, number), range(n_first)))
+        _ask(pool, engine, texts, range(n_first))
         before = _bytes() - base
-        list(pool.map(lambda number: _request(engine, texts, number), range(n_first, n_requests)))
+        _ask(pool, engine, texts, range(n_first, n_requests))
         after = _bytes() - base
     growth, allowed = after / before - 1, MEMORY_FACTOR * weights + MEMORY_EXTRA
     is_reached = max(loaded, before, after) <= allowed and growth <= MEMORY_GROWTH
@@ -60,6 +62,12 @@ def _memory(engine: Engine, texts: list[Text], base: int, n_requests: int) -> di
         "weight_bytes": weights, "loaded_bytes": loaded, "warm_bytes": before, "final_bytes": after,
         "allowed_bytes": allowed, "growth": growth, "n_requests": n_requests, "is_reached": is_reached,
     }  # fmt: skip
+
+
+def _ask(pool: ThreadPoolExecutor, engine: Engine, texts: list[Text], numbers: range) -> None:
+    """Does requests with these numbers. A few at a time: a request that waits in the pool takes more than 1 kB."""
+    for start in range(0, len(numbers), _AT_ONCE):
+        list(pool.map(lambda number: _request(engine, texts, number), numbers[start : start + _AT_ONCE]))
 
 
 def _request(engine: Engine, texts: list[Text], number: int) -> None:

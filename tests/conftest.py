@@ -35,9 +35,9 @@ from commands import Finished, Toy, announced_rng, frostline  # noqa: E402
 from frostline.execution import local  # noqa: E402
 from frostline.execution.fork_server import ForkServer  # noqa: E402
 
-# A first call imports and compiles, on a busy machine for longer than hypothesis lets an example take.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+# No deadline: a first call imports and compiles, on a busy machine for longer than hypothesis lets an example take.
+hypothesis.settings.register_profile("brief", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None)
 
 SLOWEST = (
     "execution/test_ray.py",
@@ -58,6 +58,11 @@ SLOWEST = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--thorough` adds the tests that `make test` has no time for."""
     parser.addoption("--thorough", action="store_true", help="also the tests marked so; see `make test-all`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """How many examples hypothesis tries where a test does not say."""
+    hypothesis.settings.load_profile("thorough" if config.getoption("--thorough") else "brief")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

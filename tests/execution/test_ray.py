@@ -183,9 +183,8 @@ def wait_until(is_so: Callable[[], bool], seconds: float = PATIENCE) -> None:
     assert is_so()
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda how: how.name
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=lambda how: how.name)
 def test_a_driver_that_is_interrupted_or_killed_does_only_what_is_missing(
     cluster: TwoNodes, driver_toy: Toy, undisturbed: Finished, how: signal.Signals
 ) -> None:

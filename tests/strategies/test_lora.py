@@ -107,6 +107,7 @@ def _without_dropout(folder: Path) -> str:
 
 
 @pytest.mark.real
+@pytest.mark.thorough
 def test_the_same_losses_on_real_weights(tmp_path: Path) -> None:
     name = _without_dropout(tmp_path)
     task = tasks.resolve(tasks.parse("rotten-tomatoes", max_train=32, max_dev=16))

@@ -19,7 +19,7 @@ from commands import announced_rng
 
 pytestmark = pytest.mark.skipif(bool(shim.why_not()), reason=shim.why_not())
 
-_KILLS_PER_COMMAND = 5
+_KILLS_PER_COMMAND = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,9 @@ class Sizes:
     kills: int
 
 
-BRIEF = Sizes(faults={"curve-2": 1, "train": 3}, losses={"curve-2": 1, "train": 2}, flips=20, kills=10)
-THOROUGH = Sizes(faults={"curve-2": 6, "train": 12}, losses={"curve-2": 4, "train": 8}, flips=100, kills=50)
+CASES = [pytest.param("curve-2", marks=pytest.mark.thorough), "train"]
+BRIEF = Sizes(faults={"train": 3}, losses={"train": 2}, flips=20, kills=50)
+THOROUGH = Sizes(faults={"curve-2": 6, "train": 12}, losses={"curve-2": 4, "train": 8}, flips=100, kills=200)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +64,8 @@ Recorded = dict[str, tuple[Recording, Numbers]]
 
 
 @pytest.fixture(scope="module")
-def recordings(commands: Commands) -> Recorded:
-    return {name: power.recorded(commands, commands.case(name)) for name in ("curve-2", "train")}
+def recordings(commands: Commands, sizes: Sizes) -> Recorded:
+    return {name: power.recorded(commands, commands.case(name)) for name in sizes.losses}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def stored(commands: Commands) -> flips.Stored:
     return flips.make_stored(commands)[0]
 
 
-@pytest.mark.parametrize("name", ["curve-2", "train"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_failing_call_ends_well_and_the_same_command_gives_the_same_numbers(
     name: str, commands: Commands, peaceful: dict[str, tuple[Numbers, int]], sizes: Sizes, draw: random.Random
 ) -> None:
@@ -92,17 +93,17 @@ def test_calls_do_fail(commands: Commands, peaceful: dict[str, tuple[Numbers, in
     assert faults.inject(commands, injection, other).problems == ("resumed: OTHER NUMBERS: score of the answer",)
 
 
-@pytest.mark.parametrize("name", ["curve-2", "train"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_power_loss_damages_nothing_and_takes_nothing_that_was_reported(name: str, recordings: Recorded) -> None:
     assert set(power.all_flaws(recordings[name][0])) == set()
 
 
-@pytest.mark.parametrize("name", ["curve-2", "train"])
+@pytest.mark.parametrize("name", CASES)
 def test_without_any_one_sync_something_would_be_damaged_or_lost(name: str, recordings: Recorded) -> None:
     assert power.unneeded_syncs(recordings[name][0]) == []
 
 
-@pytest.mark.parametrize("name", ["curve-2", "train"])
+@pytest.mark.parametrize("name", CASES)
 def test_after_a_power_loss_the_same_command_gives_the_same_numbers(
     name: str, commands: Commands, recordings: Recorded, sizes: Sizes, draw: random.Random
 ) -> None:

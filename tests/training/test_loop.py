@@ -101,9 +101,10 @@ def test_packed_and_padded_training_agree(family: Family, depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [Case("gpt2", side="left"), Case("bert", n_outputs=1), Case("bert", is_pair=True)], ids=str
+    ("case", "layout"),
+    matrix((Case("gpt2", side="left"), Case("bert", n_outputs=1), Case("bert", is_pair=True)), LAYOUTS),
+    ids=str,
 )
-@pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_cached_and_uncached_agree_on_other_rows_and_heads(case: Case, layout: str) -> None:
     spec = SPEC.replace(layout=layout, learning_rate=0.01)
     cached, uncached = (_step_losses(case, spec.replace(is_cached=is_cached), 1) for is_cached in (True, False))

@@ -95,6 +95,8 @@ class Engine:
             rows: the rows that each task is asked about, by name.
             tails: the tasks, by the same names.
         """
+        if next(self._calls) % _CALLS_PER_RETURN == 0:
+            return_freed_memory()  # before this call allocates: nothing of its own is in the way
         distinct, places = _distinct(rows)
         encoded = joined(distinct, self.trunk.texts.padding)
         wanted = {name: np.zeros(len(distinct), dtype=np.bool_) for name in rows}
@@ -110,8 +112,6 @@ class Engine:
                 for name in names:
                     mine = one.rows(wanted[name])
                     outputs[name][mine.positions] = one.outputs(tails[name], mine, states).numpy()
-        if next(self._calls) % _CALLS_PER_RETURN == 0:
-            return_freed_memory()
         return {name: outputs[name][places[name]] for name in rows}
 
 

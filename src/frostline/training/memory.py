@@ -21,6 +21,8 @@ _GROUP = Path("/sys/fs/cgroup")
 _SECONDS_BETWEEN_LOOKS = (0.02, 0.2)
 """Often at first, while memory grows; rarely after the first second, because each look takes time from the run."""
 _N_CLOSE_LOOKS = 50
+_M_ARENA_MAX = -8
+"""glibc's number for the largest number of heaps"""
 
 
 class MemoryMeter:
@@ -106,7 +108,21 @@ def release_memory() -> None:
 
 def return_freed_memory() -> None:
     """Returns memory to the system that the allocator keeps for later; takes milliseconds."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    _glibc("malloc_trim", 0)
+
+
+def use_one_heap() -> None:
+    """Lets all threads that start from now on allocate from the heap of the process, as long as the process lives.
+
+    By default glibc gives each thread a heap of its own. What one thread freed is then of no use to another, and the
+    free end of such a heap is never returned to the system. Heaps that exist already stay: a new thread takes over the
+    heap of one that has ended, so call this before other threads start.
+    """
+    _glibc("mallopt", _M_ARENA_MAX, 1)
+
+
+def _glibc(function: str, *arguments: int) -> None:
+    """Calls a function of glibc; does nothing where there is none of that name."""
+    call = getattr(ctypes.CDLL(None), function, None) if sys.platform == "linux" else None
+    if call is not None:
+        call(*arguments)
