@@ -107,6 +107,11 @@ class _QuickServer(CommandServer):  # type: ignore[misc] # final, for everybody 
 
     program = (str(Path(__file__).with_name("quick.py")),)
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it was started."""
+        return self._process and self._process.pid
+
 
 class Commands:
     """Starts commands with the shim. Use it as a context manager."""
@@ -116,13 +121,13 @@ class Commands:
         (folder / "shim").mkdir()
         self.shim = Shim(folder / "shim")
         self._environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **self.shim.environment}
-        self._server = _QuickServer(0, self._environment)
+        self.server = _QuickServer(0, self._environment)
 
     def __enter__(self) -> Commands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.end()
+        self.server.end()
 
     def case(self, name: str) -> Case:
         """The case of a name."""
@@ -133,7 +138,7 @@ class Commands:
         base.mkdir(exist_ok=True)
         environment = {**self._environment, "FROSTLINE_CACHE": str(base / "cache")}
         arguments = case.arguments(base)
-        return start(*arguments, cwd=base, own_group=True, environment=environment, server=self._server)
+        return start(*arguments, cwd=base, own_group=True, environment=environment, server=self.server)
 
     def run(self, case: Case, base: Path) -> Ended:
         """A command when it has ended; one that does not end is killed."""

@@ -34,7 +34,7 @@ ENDINGS = (0, 5, KILL)
 
 def kill_once(commands: Commands, case: Case, base: Path, victim: str, rng: random.Random, seconds: float) -> str:
     """Starts a command and kills a process of it at a random moment; what is wrong with how it ended."""
-    n_writes = rng.randint(1, 30)
+    n_writes = rng.randint(2, 31)  # the first is not the command's: it tells us its process id
     if victim == "pipe":
         commands.shim.kill_in_pipe(n_writes)
     command = commands.start(case, base)

@@ -6,7 +6,7 @@
            in the middle of it. With `is_lasting`, calls that need space fail from there on.
    RECORD  writes down the calls in order, and copies a file when it is synced or closed, for the replay of power losses.
    PIPE    counts the writes to pipes (jobs and answers); at number `at` half of the bytes are written and the process
-           is killed.
+           is killed. Writes of the process that forks commands do not count: it is not part of a command.
    Real work is done by raw system calls, which are never intercepted. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,10 +36,12 @@ struct page {
     char log[LOG_BYTES];
 };
 static struct page *page;
+static int forker; /* the process that this library was loaded into; commands are forked from it */
 static struct { char *from; size_t size; char path[PATH_MAX]; } mapped[MAPPED];
 
 __attribute__((constructor)) static void start(void) {
     const char *name = getenv("TORTURE_PAGE");
+    forker = syscall(SYS_getpid);
     int fd = name ? syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CLOEXEC, 0) : -1;
     if (fd < 0) return;
     void *at = (void *)syscall(SYS_mmap, NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -253,7 +255,8 @@ static long before_writing(int fd, size_t n, int *error) {
     *error = 0;
     if (!page || page->mode == OFF) return -1;
     if (page->mode == PIPE) {
-        if (fd > 2 && is_pipe(fd) && __atomic_add_fetch(&page->count, 1, __ATOMIC_SEQ_CST) == page->at) return n / 2;
+        if (fd <= 2 || !is_pipe(fd) || syscall(SYS_getpid) == forker) return -1;
+        if (__atomic_add_fetch(&page->count, 1, __ATOMIC_SEQ_CST) == page->at) return n / 2;
         return -1;
     }
     if (!path_of(fd, path)) return -1;

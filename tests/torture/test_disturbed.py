@@ -6,13 +6,15 @@ says FROSTLINE_TEST_SEED, which draws them again.
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from bench.torture import collisions, faults, flips, kills, power, shim
-from bench.torture.commands import Commands, Numbers, toy_cases
+from bench.torture.commands import Case, Commands, Numbers, toy_cases
 from bench.torture.replay import Recording
 
 from commands import announced_rng
@@ -33,7 +35,7 @@ class Sizes:
 
 
 CASES = [pytest.param("curve-2", marks=pytest.mark.thorough), "train"]
-BRIEF = Sizes(faults={"train": 3}, losses={"train": 2}, flips=20, kills=50)
+BRIEF = Sizes(faults={"curve-2": 1, "train": 3}, losses={"curve-2": 1, "train": 2}, flips=20, kills=50)
 THOROUGH = Sizes(faults={"curve-2": 6, "train": 12}, losses={"curve-2": 4, "train": 8}, flips=100, kills=200)
 
 
@@ -60,12 +62,12 @@ def peaceful(commands: Commands) -> dict[str, tuple[Numbers, int]]:
     return {name: faults.undisturbed(commands, commands.case(name)) for name in ("curve-2", "train", "depths")}
 
 
-Recorded = dict[str, tuple[Recording, Numbers]]
+Recorded = Callable[[str], tuple[Recording, Numbers]]
 
 
 @pytest.fixture(scope="module")
-def recordings(commands: Commands, sizes: Sizes) -> Recorded:
-    return {name: power.recorded(commands, commands.case(name)) for name in sizes.losses}
+def recorded(commands: Commands) -> Recorded:
+    return functools.cache(lambda name: power.recorded(commands, commands.case(name)))
 
 
 @pytest.fixture(scope="module")
@@ -94,20 +96,20 @@ def test_calls_do_fail(commands: Commands, peaceful: dict[str, tuple[Numbers, in
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_power_loss_damages_nothing_and_takes_nothing_that_was_reported(name: str, recordings: Recorded) -> None:
-    assert set(power.all_flaws(recordings[name][0])) == set()
+def test_a_power_loss_damages_nothing_and_takes_nothing_that_was_reported(name: str, recorded: Recorded) -> None:
+    assert set(power.all_flaws(recorded(name)[0])) == set()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_without_any_one_sync_something_would_be_damaged_or_lost(name: str, recordings: Recorded) -> None:
-    assert power.unneeded_syncs(recordings[name][0]) == []
+def test_without_any_one_sync_something_would_be_damaged_or_lost(name: str, recorded: Recorded) -> None:
+    assert power.unneeded_syncs(recorded(name)[0]) == []
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_after_a_power_loss_the_same_command_gives_the_same_numbers(
-    name: str, commands: Commands, recordings: Recorded, sizes: Sizes, draw: random.Random
+    name: str, commands: Commands, recorded: Recorded, sizes: Sizes, draw: random.Random
 ) -> None:
-    recording, wanted = recordings[name]
+    recording, wanted = recorded(name)
     problems = {
         moment: power.lose_power(commands, commands.case(name), recording, wanted, moment, draw)
         for moment in power.moments(recording, sizes.losses[name], draw)
@@ -140,6 +142,19 @@ def test_killed_commands_give_the_same_numbers_when_started_again(
         victims = draw.choices(kills.VICTIMS, k=_KILLS_PER_COMMAND)
         problems = kills.killed_and_resumed(commands, commands.case("curve-2"), wanted, victims, draw, seconds=2.0)
         assert problems == [], victims
+
+
+def test_the_process_that_forks_commands_is_never_killed_itself(commands: Commands, tmp_path: Path) -> None:
+    refused = Case("refused", ("curve", "no-such-model", "no-such-task"))
+    commands.run(refused, tmp_path)
+    server = commands.server.pid
+    for n_writes in (2, 3):  # the command writes its process id into a pipe; then the server writes its exit code
+        commands.shim.kill_in_pipe(n_writes)
+        assert commands.run(refused, tmp_path).code == 2
+        assert commands.shim.count == 1
+        commands.shim.stop()
+    commands.run(refused, tmp_path)
+    assert commands.server.pid == server
 
 
 @pytest.mark.parametrize("n_commands", [pytest.param(2, marks=pytest.mark.thorough), 4])
