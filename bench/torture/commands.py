@@ -110,7 +110,7 @@ class _QuickServer(CommandServer):  # type: ignore[misc] # final, for everybody 
     @property
     def pid(self) -> int | None:
         """Its process, if it was started."""
-        return self._process and self._process.pid
+        return None if self._process is None else self._process.pid
 
 
 class Commands:
