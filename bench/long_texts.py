@@ -3,9 +3,9 @@
     python -m bench.long_texts --data ../shared/glue --out runs/bench-long-texts
 
 Long texts are IMDB's reviews in the demo's package, cut at several lengths. Each length is measured in a process of its
-own, which is like a worker: full steps, steps with half of the layers frozen and cached, and the same without a cache, as a run
-takes them whose states would need more than `--cache-max-gb`. Whole data sets: the prefix and one epoch with half of
-the layers frozen, by training rows, and the peak of private memory.
+own, set up like a worker: full steps, steps with half of the layers frozen and cached, and the same without a cache (a
+run does without one if its states would need more than `--cache-max-gb`). Whole data sets: the prefix and one epoch
+with half of the layers frozen, by training rows, and the peak of private memory.
 
 Nothing else may run on the machine. Prints tables and writes `<out>/long-texts.json`.
 """
@@ -69,7 +69,13 @@ def by_length(lengths: Sequence[int], n_steps: int) -> dict[str, Answer]:
 
 
 def _steps(file: str, max_length: int, n_steps: int) -> Answer:
-    settings = {"text": "text", "label": "label", "max_train": _N_TRAIN, "max_dev": _N_DEV, "max_length": max_length}
+    settings: dict[str, Any] = {
+        "text": "text",
+        "label": "label",
+        "max_train": _N_TRAIN,
+        "max_dev": _N_DEV,
+        "max_length": max_length,
+    }
     specs = specs_of(file, **settings)
     answer: Answer = {}
     for name, kind in _KINDS.items():
@@ -102,7 +108,9 @@ def by_rows(data: str, rows: Sequence[int]) -> dict[str, Answer]:
 def tables(found: dict[str, Any]) -> str:
     """What was found, as Markdown."""
     steps = [
-        {"length": length, "kind": kind, **one} for length, kinds in found["length"].items() for kind, one in kinds.items()
+        {"length": length, "kind": kind, **one}
+        for length, kinds in found["length"].items()
+        for kind, one in kinds.items()
     ]
     lengths = table(
         steps,
