@@ -68,9 +68,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--metrics", nargs="*", choices=CASES, default=list(CASES))
     asked = parser.parse_args()
     print(f"| metric | learned nothing, counted as failed | 10 points above chance, counted as failed |\n|{'---|' * 3}")
     for place, metric in enumerate(CASES):
+        if metric not in asked.metrics:
+            continue
         shares = [
             failed_share(metric, asked.runs, np.random.default_rng([asked.seed, place, learned]), has_learned=learned)
             for learned in (False, True)
