@@ -45,7 +45,7 @@ _KINDS = {"full": FULL, "3 frozen": growth.HALF, _UNCACHED: growth.HALF}
 
 
 def write_reviews(file: Path, n_rows: int) -> None:
-    """The first reviews of IMDB, as many of each class."""
+    """Writes the first reviews of IMDB, the same number of each class."""
     with reviews_file().open(encoding="utf-8", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["source"] == "imdb"]
     chosen = [row for label in ("0", "1") for row in [one for one in rows if one["label"] == label][: n_rows // 2]]
@@ -100,8 +100,7 @@ def by_rows(data: str, rows: Sequence[int]) -> dict[str, Answer]:
     for n_rows in rows:
         say(f"memory with {n_rows} rows")
         for kind in (FULL, growth.HALF):
-            peak = peak_of_run(asked, "frostline", kind, n_rows)
-            found[str(n_rows)][kind] = peak
+            found[str(n_rows)][kind] = peak_of_run(asked, "frostline", kind, n_rows)
     return found
 
 
