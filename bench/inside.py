@@ -14,8 +14,9 @@ answers of each command are kept as JSON beside the runs.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ N_HEADS = (6, 12, 24, 48)
 SUBSPACES = (100, 1_000, 10_000, 100_000)
 PER_CLASS = (8, 16, 64)
 N_SUBSETS = 10
+TRAINING: dict[str, Any] = {"protocol": "paper", "epochs": 3, "seeds": 3}
 FEW = "setfit,full,freeze:3,features"
 SCOUTED = Path(__file__).parent.parent / "src" / "frostline" / "analysis" / "inside" / "scouted.json"
 
@@ -68,39 +70,66 @@ PAIRS = (
 )
 
 
-def run(pair: Pair, shared: Path, out: Path) -> None:
-    """All commands of one pair; what is there already is not done again."""
-    for name, command in _commands(pair, shared, out / pair.name / "inside"):
-        print(f"{pair.name}: {name}", flush=True)
-        _keep(out / pair.name / f"{name}.json", command())
+Command = Callable[[], Record]
+Commands = Iterator[tuple[str, Command]]
+"""Commands by the name of their answer."""
 
 
-def _commands(pair: Pair, shared: Path, out: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
-    """The commands of a pair by the name of their answer, quick ones first."""
+def run(pairs: Sequence[Pair], shared: Path, out: Path) -> None:
+    """All commands of these pairs; finished runs are not done again. Every pair's depths come before anyone's axes."""
+    for part in PARTS:
+        for pair in pairs:
+            for name, command in part(pair, shared, out / pair.name):
+                print(f"{pair.name}: {name}", flush=True)
+                _keep(out / pair.name / f"{name}.json", command())
+
+
+def _depths(pair: Pair, shared: Path, out: Path) -> Commands:
+    """What scouts are judged by, quick commands first."""
     import frostline
 
+    if not pair.is_scouted:
+        return
+    model, rows = _given(pair, shared, out)
+    yield "scout", lambda: frostline.scout(model, pair.task, epochs=3, **rows)
+    yield "heads", lambda: frostline.heads(model, pair.task, **rows)
+    training, depths = rows | TRAINING, f"0-{pair.n_layers}"
+    yield "curve", lambda: frostline.curve(model, pair.task, frozen=depths, keep=KEEP, **training)
+    yield "change", lambda: frostline.change(model, pair.task, **training)
+
+
+def _axes(pair: Pair, shared: Path, out: Path) -> Commands:
+    """The number of trained attention heads, and the size of a subspace."""
+    import frostline
+
+    if not pair.has_axes:
+        return
+    model, rows = _given(pair, shared, out)
+    for axis, values in (("heads", N_HEADS), ("subspace", SUBSPACES)):
+        own = rows | TRAINING | {"axis": axis, "axis_values": list(values), "keep": KEEP}
+        yield f"curve-{axis}", functools.partial(frostline.curve, model, pair.task, **own)
+
+
+def _few_examples(pair: Pair, shared: Path, out: Path) -> Commands:
+    """SetFit and others with few examples per class."""
+    import frostline
+
+    if not pair.has_few:
+        return
+    model, rows = _given(pair, shared, out)
+    own = rows | {"out": out / "few", "per_class": list(PER_CLASS), "seeds": N_SUBSETS, "strategies": FEW}
+    del own["max_train"]
+    yield "few", lambda: frostline.few(model, pair.task, **own)
+
+
+PARTS = (_depths, _axes, _few_examples)
+
+
+def _given(pair: Pair, shared: Path, out: Path) -> tuple[str, dict[str, Any]]:
+    """The model as it is given to a command, and the settings of rows and output folder."""
     model = pair.model if pair.model == MINILM else str(shared / pair.model)
     data = {} if pair.task == "rotten-tomatoes" else {"data": str(shared / "glue")}
-    rows: dict[str, Any] = data | {"max_train": pair.n_train, "out": out}
-    training = rows | {"protocol": "paper", "epochs": 3, "seeds": 3}
-    if pair.is_scouted:
-        yield "scout", lambda: frostline.scout(model, pair.task, epochs=3, **rows)
-        yield "heads", lambda: frostline.heads(model, pair.task, **rows)
-        depths = f"0-{pair.n_layers}"
-        yield "curve", lambda: frostline.curve(model, pair.task, frozen=depths, keep=KEEP, **training)
-        yield "change", lambda: frostline.change(model, pair.task, **training)
-    if pair.has_axes:
-        for axis, values in (("heads", N_HEADS), ("subspace", SUBSPACES)):
-            own = training | {"axis": axis, "axis_values": list(values), "keep": KEEP}
-            yield f"curve-{axis}", lambda own=own: frostline.curve(model, pair.task, **own)  # type: ignore[misc]
-    if pair.has_few:
-        few: dict[str, Any] = data | {
-            "out": out.parent / "few",
-            "per_class": list(PER_CLASS),
-            "seeds": N_SUBSETS,
-            "strategies": FEW,
-        }
-        yield "few", lambda: frostline.few(model, pair.task, **few)
+    return model, data | {"max_train": pair.n_train, "out": out / "inside"}
 
 
 def _keep(path: Path, record: Record) -> None:
@@ -227,8 +256,7 @@ def main() -> None:
     asked = parser.parse_args()
     chosen = [pair for pair in PAIRS if not asked.only or pair.name in asked.only]
     if asked.what == "run":
-        for pair in chosen:
-            run(pair, asked.shared, asked.out)
+        run(chosen, asked.shared, asked.out)
     elif asked.what == "scouted":
         print(f"{write_scouted(asked.out)} pairs in {SCOUTED}")
     else:

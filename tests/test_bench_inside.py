@@ -57,3 +57,14 @@ def test_a_line_says_what_a_pair_gave(out: Path) -> None:
     assert found.heads == "12 (kept: 24)"
     assert found.subspace == "–"
     assert inside.found(inside.PAIRS[3], out) is None
+
+
+def test_commands_of_a_pair(tmp_path: Path) -> None:
+    def names(task: str) -> list[list[str]]:
+        pair = next(pair for pair in inside.PAIRS if pair.name == f"minilm-{task}")
+        return [[name for name, _ in part(pair, tmp_path, tmp_path)] for part in inside.PARTS]
+
+    depths = ["scout", "heads", "curve", "change"]
+    assert names("sst2") == [depths, ["curve-heads", "curve-subspace"], ["few"]]
+    assert names("rte") == [depths, [], []]
+    assert names("rotten-tomatoes") == [[], [], ["few"]]
