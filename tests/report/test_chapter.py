@@ -55,7 +55,7 @@ def test_it_stands_beside_other_chapters(tmp_path: Path) -> None:
     write_reports([TOY, make_chapter(), make_comparison_chapter()], list(FORMATS), tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
     assert [rows[0]["strategy"], rows[-1]["score"]] == ["full", "0.42"]
-    assert "1 curve and 1 comparison and 1 result" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "1 curve, 1 comparison and 1 result" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_json_of_a_chapter_begins_with_its_record() -> None:

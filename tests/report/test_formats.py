@@ -18,6 +18,7 @@ from frostline.report.formats.spreadsheet import spreadsheet
 from frostline.report.terminal import print_chapters
 
 from .chapters import alone, make_chapter
+from .comparisons import make_comparison_chapter
 from .curves import make_curve
 
 
@@ -85,6 +86,11 @@ def test_curves_of_one_task_and_model_are_told_apart_everywhere(tmp_path: Path) 
         assert "all-MiniLM-L6-v2 (3)" not in made
     assert "<title>3 curves of 2 tasks and 1 model</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "report.tex").read_text(encoding="utf-8").count("\\midrule") == 3
+
+
+def test_results_of_one_model_and_task_have_both_as_their_title(tmp_path: Path) -> None:
+    write_reports([make_chapter(task="sst2"), make_comparison_chapter()], ["html"], tmp_path)
+    assert "<title>all-MiniLM-L6-v2 on sst2</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_unknown_format_writes_nothing(tmp_path: Path) -> None:

@@ -111,8 +111,11 @@ def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
     if not rows:
         return None
     x = alt.X("x:Q", scale=alt.Scale(type="log", nice=False, padding=14), axis=axis("seconds of one run", "~g"))
-    words = layer("name", "text", color=INK, fontSize=11, align="left", dx=8).encode(text=alt.Text("label:N"))
-    layers = [mark.encode(x=x, y=y_axis(_metrics(curves))) for mark in (*marks(len(curves)), words)]
+    # With or without frozen embeddings, training all layers takes about as long: the names go to opposite sides.
+    sides = {"name": {"align": "left", "dx": 8}, "full name": {"align": "right", "dx": -8}}
+    words = [layer(kind, "text", color=INK, fontSize=11, **side) for kind, side in sides.items()]
+    names = [mark.encode(text=alt.Text("label:N")) for mark in words]
+    layers = [mark.encode(x=x, y=y_axis(_metrics(curves))) for mark in (*marks(len(curves)), *names)]
     return faceted(rows, layers)
 
 
@@ -237,10 +240,10 @@ def _cost_rows(panel: str, curve: Curve) -> Iterator[Row]:
     for point in (curve.full, *curve.points):
         if point.mean is not None and point.seconds:
             at, axis = value_of(point), axis_name(curve)
-            name = axis_words.value(at)
             said = f"{_frozen(at, axis)}: {numbers.score(point.mean)} in {numbers.duration(point.seconds)}"
             yield from marked(panel, point.seconds, point.mean, point.ci, said)
-            yield row(panel, "name", x=point.seconds, y=point.mean, label=name)
+            kind = "full name" if point is curve.full else "name"
+            yield row(panel, kind, x=point.seconds, y=point.mean, label=axis_words.value(at))
 
 
 def _learning_rows(panel: str, depths: Learning, axis: AxisName) -> Iterator[Row]:

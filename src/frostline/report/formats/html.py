@@ -59,13 +59,15 @@ def _lean(section: Section, is_many: bool) -> Section:
 
 
 def _title(chapters: Sequence[Chapter]) -> str:
-    """The title of a single chapter; for several, how many of each kind."""
+    """The title of a single chapter; for several, their model and task, or how many there are of each kind."""
     if len(chapters) == 1:
         return chapters[0].title
-    counts = [numbers.counted(len(group), kind.noun) for kind, group in by_class(chapters).items()]
-    n_tasks, n_models = len({one.task for one in chapters}), len({one.model for one in chapters})
-    of = f" of {numbers.counted(n_tasks, 'task')} and {numbers.counted(n_models, 'model')}"
-    return f"{' and '.join(counts)}{of}"
+    tasks, models = {one.task for one in chapters}, {one.model for one in chapters}
+    if len(tasks) == len(models) == 1:
+        return f"{models.pop()} on {tasks.pop()}"
+    *counts, last = [numbers.counted(len(group), kind.noun) for kind, group in by_class(chapters).items()]
+    counted = f"{', '.join(counts)} and {last}" if counts else last
+    return f"{counted} of {numbers.counted(len(tasks), 'task')} and {numbers.counted(len(models), 'model')}"
 
 
 def _answers(chapters: Sequence[Chapter]) -> Iterator[dict[str, str]]:
