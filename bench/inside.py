@@ -138,23 +138,34 @@ def _keep(path: Path, record: Record) -> None:
 
 
 def measured(out: Path) -> list[MeasuredPair]:
-    """The pairs whose depth curve and scores are there."""
+    """The pairs whose depth curve and scores are there, and whose full model learned something.
+
+    Depths are those that keep 90% of the score above chance: on MRPC and RTE a constant answer keeps 90% of the score.
+    """
     found = []
     for pair in PAIRS:
         files = [out / pair.name / f"{name}.json" for name in ("curve", "scout")]
         if not all(file.is_file() for file in files):
             continue
         curve, scout = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        if has_failed(curve):
+            continue
         found.append(
             MeasuredPair(
                 model=pair.model,
                 task=pair.task,
                 n_layers=curve["n_layers"],
-                n_frozen=_operating(curve)["n_frozen"] or 0,
+                n_frozen=_operating(curve, "ratio_above_chance")["n_frozen"] or 0,
                 picks={one["name"]: one["named"] for one in scout["scores"]},
             )
         )
     return found
+
+
+def has_failed(curve: dict[str, Any]) -> bool:
+    """Whether half or more of the full model's runs learned nothing: then no depth can be compared with it."""
+    full, point = curve["full"], _operating(curve, "ratio_above_chance")
+    return 2 * full["n_failed"] >= len(full["scores"]) or point["trained_layers"] is None
 
 
 def write_scouted(out: Path, file: Path = SCOUTED) -> int:
@@ -175,8 +186,11 @@ class Found:
     pair: str
     n_layers: int
     full: float
-    operating: int | None
-    established: int | None
+    chance: float
+    operating: str
+    """depth, and what is established, for 90% of the score"""
+    above_chance: str
+    """the same for 90% of the score above chance"""
     begins: str
     heads: str
     subspace: str
@@ -188,14 +202,15 @@ def found(pair: Pair, out: Path) -> Found | None:
     answers = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in (out / pair.name).glob("*.json")}
     if "curve" not in answers:
         return None
-    curve, point = answers["curve"], _operating(answers["curve"])
+    curve = answers["curve"]
     picks = answers["scout"]["scores"] if "scout" in answers else []
     return Found(
         pair=pair.name,
         n_layers=curve["n_layers"],
         full=curve["full"]["mean"],
-        operating=point["n_frozen"],
-        established=(point.get("established") or {}).get("n_frozen"),
+        chance=curve["chance"],
+        operating=_depth(curve, "ratio"),
+        above_chance="learned nothing" if has_failed(curve) else _depth(curve, "ratio_above_chance"),
         begins=_begins(answers.get("change")),
         heads=_value(answers.get("curve-heads")),
         subspace=_value(answers.get("curve-subspace")),
@@ -203,16 +218,24 @@ def found(pair: Pair, out: Path) -> Found | None:
     )
 
 
-def _operating(curve: dict[str, Any]) -> dict[str, Any]:
+def _operating(curve: dict[str, Any], scale: str = "ratio") -> dict[str, Any]:
     points = curve["operating_points"]
-    point: dict[str, Any] = next(one for one in points if (one["keep"], one["scale"]) == (KEEP, "ratio"))
+    point: dict[str, Any] = next(one for one in points if (one["keep"], one["scale"]) == (KEEP, scale))
     return point
+
+
+def _depth(curve: dict[str, Any], scale: str) -> str:
+    """The operating depth on a scale, and the established one."""
+    point = _operating(curve, scale)
+    sure = point.get("established")
+    return f"{_said(point['n_frozen'])} (established: {'none' if sure is None else _said(sure['n_frozen'])})"
 
 
 def _begins(change: dict[str, Any] | None) -> str:
     if change is None:
         return "–"
-    return ", ".join(f"{one['by']} {one['layer']}" for one in change["strategies"][0]["begins"])
+    full = next((one for one in change["strategies"] if one["strategy"] == "full"), None)
+    return "–" if full is None else ", ".join(f"{one['by']} {one['layer']}" for one in full["begins"])
 
 
 def _value(curve: dict[str, Any] | None) -> str:
@@ -226,9 +249,11 @@ def _value(curve: dict[str, Any] | None) -> str:
 
 CELLS: dict[str, Callable[[Found], str]] = {
     "pair": lambda one: one.pair,
+    "layers": lambda one: str(one.n_layers),
     "full": lambda one: f"{one.full:.3f}",
-    "operating depth": lambda one: f"{_said(one.operating)} of {one.n_layers}",
-    "established": lambda one: _said(one.established),
+    "chance": lambda one: f"{one.chance:.3f}",
+    "depth for 90%": lambda one: one.operating,
+    "for 90% above chance": lambda one: one.above_chance,
     "change begins at layer": lambda one: one.begins,
     "attention heads": lambda one: one.heads,
     "subspace": lambda one: one.subspace,
@@ -238,8 +263,13 @@ RIGHT: dict[str, Callable[[Accuracy], str]] = {
     "score": lambda one: BASELINES.get(one.name) or next(rule.title for rule in RULES if rule.name == one.name),
     "pairs": lambda one: str(one.n_pairs),
     "mean error, share of layers": lambda one: percent(one.mean_error),
-    "rank correlation": lambda one: f"{one.rank_correlation:.2f}",
+    "gain over the typical answer": lambda one: f"{percent(one.gain)} {_interval(one)}",
+    "rank correlation": lambda one: "–" if one.rank_correlation is None else f"{one.rank_correlation:.2f}",
 }
+
+
+def _interval(one: Accuracy) -> str:
+    return "" if one.gain_ci is None else f"[{percent(one.gain_ci[0])}, {percent(one.gain_ci[1])}]"
 
 
 def _said(depth: int | None) -> str:

@@ -55,7 +55,7 @@ def searches_claim(cell: Cell, rows: Sequence[Found]) -> str:
     worst = max(rows, key=attrgetter("wrong"))
     return (
         f'{_worlds(rows)}, {cell.number:,} searches each: worst {percent(worst.wrong)} ("{worst.world}"). It decides '
-        f"{_decided(rows)}, and calls the others open; its answer is exactly the true depth in "
+        f"{_decided(rows)}, and leaves the others open; its answer is exactly the true depth in "
         f"{_range(rows, 'exact')}. Median cost {_range(rows, 'cost')} of the curve"
     )
 

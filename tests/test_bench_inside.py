@@ -18,11 +18,13 @@ def out(tmp_path: Path) -> Path:
     for number, pair in enumerate(inside.PAIRS[:4]):
         folder = tmp_path / pair.name
         folder.mkdir()
-        point = {"keep": 0.9, "scale": "ratio", "n_frozen": number or None, "established": {"n_frozen": number}}
-        curve = {"n_layers": 6, "full": {"mean": 0.8}, "operating_points": [point]}
+        point = {"keep": 0.9, "n_frozen": number or None, "established": {"n_frozen": number}, "trained_layers": 6}
+        points = [point | {"scale": "ratio", "n_frozen": 6}, point | {"scale": "ratio_above_chance"}]
+        full = {"mean": 0.8, "scores": {"0": 0.8, "1": 0.8, "2": 0.8}, "n_failed": 1}
+        curve = {"n_layers": 6, "chance": 0.5, "full": full, "operating_points": points}
         scores = [{"name": rule.name, "named": 3} for rule in RULES]
-        begins = [{"by": "weights", "layer": 2}]
-        answers: dict[str, Any] = {"scout": {"scores": scores}, "change": {"strategies": [{"begins": begins}]}}
+        changed = {"strategy": "full", "begins": [{"by": "weights", "layer": 2}]}
+        answers: dict[str, Any] = {"scout": {"scores": scores}, "change": {"strategies": [changed]}}
         answers |= {"curve": curve} if number < 3 else {}
         if pair.has_axes:
             along = {"keep": 0.9, "scale": "ratio", "value": 12, "established": {"value": 24}}
@@ -53,7 +55,9 @@ def test_finished_pairs_are_written_for_scouts(out: Path, tmp_path: Path) -> Non
 def test_a_line_says_what_a_pair_gave(out: Path) -> None:
     found = inside.found(inside.PAIRS[0], out)
     assert found is not None
-    assert (found.operating, found.established, found.begins) == (None, 0, "weights 2")
+    assert found.operating == "6 (established: 0)"
+    assert found.above_chance == "full (established: 0)"
+    assert found.begins == "weights 2"
     assert found.heads == "12 (kept: 24)"
     assert found.subspace == "–"
     assert inside.found(inside.PAIRS[3], out) is None
@@ -68,3 +72,14 @@ def test_commands_of_a_pair(tmp_path: Path) -> None:
     assert names("sst2") == [depths, ["curve-heads", "curve-subspace"], ["few"]]
     assert names("rte") == [depths, [], []]
     assert names("rotten-tomatoes") == [[], [], ["few"]]
+
+
+def test_pairs_whose_full_model_learned_nothing_are_left_out(out: Path, tmp_path: Path) -> None:
+    file = out / "minilm-sst2" / "curve.json"
+    curve = json.loads(file.read_text())
+    curve["full"]["n_failed"] = 2
+    file.write_text(json.dumps(curve))
+    assert inside.write_scouted(out, tmp_path / "scouted.json") == 2
+    found = inside.found(inside.PAIRS[0], out)
+    assert found is not None
+    assert found.above_chance == "learned nothing"

@@ -79,6 +79,8 @@ def test_the_judged_task_never_takes_part_in_its_own_fit() -> None:
     moved = [one.replace(n_frozen=0) if one.task == "sst2" else one for one in known]
     before, after = (scores_of(values(), COSTS, "sst2", some) for some in (known, moved))
     assert [one.n_frozen for one in before] == [one.n_frozen for one in after]
+    assert best_of(before).name == best_of(after).name
+    assert [one.accuracy for one in before] == [one.accuracy for one in after], "nor in the choice of the score"
     others = [one.replace(n_frozen=0) if one.task != "sst2" else one for one in known]
     changed = scores_of(values(), COSTS, "sst2", others)
     assert [one.n_frozen for one in before] != [one.n_frozen for one in changed], "other tasks do"
@@ -104,6 +106,33 @@ def test_baselines_are_not_fitted() -> None:
     assert known["half"].mean_error == pytest.approx(np.mean(half))
     quarter = [abs(0.75 - one.n_frozen / one.n_layers) for one in pairs() if one.n_layers == 12]
     assert quarter, "with twelve layers, a quarter trained is nine frozen"
+
+
+def test_a_score_that_names_one_depth_everywhere_gains_nothing_over_the_typical_answer() -> None:
+    same = [one.replace(picks=one.picks | {"fisher": one.n_layers}) for one in pairs()]
+    known = {one.name: one for one in accuracy(same)}
+    assert known["fisher"].gain == pytest.approx(0, abs=0.02), "but for rounding"
+    assert known["fisher"].rank_correlation == 0, "though its fit moves against the judged task"
+    assert known["typical"].gain == 0
+    assert known["typical"].rank_correlation is None
+    assert known["logme"].gain == pytest.approx(known["typical"].mean_error)
+
+
+def test_gains_have_an_interval_over_tasks_not_over_pairs() -> None:
+    known = pairs(5)
+    one = next(each for each in accuracy(known) if each.name == "half")
+    typical = []
+    for pair in known:
+        others = [other.n_frozen / other.n_layers for other in known if other.task != pair.task]
+        depth = round(pair.n_layers * float(np.median(others)))
+        typical.append(abs(depth - pair.n_frozen) / pair.n_layers)
+    own = [abs(pair.n_layers // 2 - pair.n_frozen) / pair.n_layers for pair in known]
+    by_task = [
+        np.mean([t - o for t, o, pair in zip(typical, own, known, strict=True) if pair.task == task]) for task in TASKS
+    ]
+    half = 3.182446 * np.std(by_task, ddof=1) / 2
+    assert one.gain == pytest.approx(np.mean(by_task))
+    assert one.gain_ci == pytest.approx((np.mean(by_task) - half, np.mean(by_task) + half), abs=1e-6)
 
 
 def test_too_few_pairs_fit_nothing() -> None:

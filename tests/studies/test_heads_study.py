@@ -14,11 +14,13 @@ from commands import frostline as command
 from frostline.analysis.inside.heads import (
     HeadsRecord,
     Pruned,
+    by_importance,
     pruning_curve,
     ranked_heads,
     relative_importance,
 )
 from frostline.errors import UsageError
+from frostline.records.arrays import StoredArray
 from frostline.records.depth import Rank
 from frostline.records.parameters import AttentionHead
 from frostline.records.requests import ResolvedRequest
@@ -209,6 +211,21 @@ class TestCurves:
         assert wide.difference_ci_dev is not None
         assert wide.difference_ci_dev[1] - wide.difference_ci_dev[0] > 1
 
+    def test_points_that_failed_are_not_recommended(self, finished: Finished) -> None:
+        whole = next(one for one in Store(finished.out).results() if one.spec.measures == ("importance",))
+        labels = whole.predictions.labels.array()
+        right, constant = np.eye(2)[labels], np.tile([1.0, 0.0], (len(labels), 1))
+        whole = whole.replace(predictions=whole.predictions.replace(outputs=StoredArray.of(right)), score=1.0)
+        curve = pruning_curve("importance", whole, [Pruned([1, 2], np.stack([right, constant]))], 0.3)
+        assert [point.is_failed for point in curve.points] == [False, True]
+        assert curve.points[1].score >= 0.3, "a constant answer keeps the share"
+        assert (curve.most_pruned, curve.established) == (1, 1)
+
+    def test_attention_heads_are_ranked_within_their_layers(self) -> None:
+        loud = [[1.0, 2.0], [30.0, 20.0]]
+        assert [str(head) for head, _ in by_importance(loud)] == ["1.1", "2.0", "2.1", "1.0"]
+        assert [str(head) for head, _ in ranked_heads(loud)] == ["2.0", "2.1", "1.1", "1.0"], "the twin"
+
     def test_importance_within_layers(self) -> None:
         assert relative_importance([[3.0, 4.0], [0.0, 0.0]]) == [[0.6, 0.8], [0.0, 0.0]]
 
@@ -219,6 +236,10 @@ class TestWords:
     def test_the_answer(self, finished: Finished) -> None:
         record = HeadsRecord.from_json(finished.json)
         best, *others = record.pruning
+        assert record.is_failed, "the toy's linear head learns nothing"
+        (said,) = heads_words.answer(record)
+        assert said.startswith("The model learned nothing (accuracy ")
+        record = record.replace(is_failed=False)
         some = record.replace(pruning=(best.replace(most_pruned=3, established=2), *others), score=0.9, keep=0.9)
         said, sure = heads_words.answer(some)
         assert said.startswith("The 3 least important of 6 attention heads can be pruned with 90% of the score kept")

@@ -86,7 +86,7 @@ def change(
 @app.command()
 @flagged(ScoutSettings)
 def scout(model: Model, task: TaskName, settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Predict the depth before any training, from one forward pass and a few gradients, and show how right that was."""
+    """Predict the depth before training, from one forward pass and a few gradients, and show how right it has been."""
     _study("scout", model, task, settings, dry_run=False, as_json=as_json)
 
 

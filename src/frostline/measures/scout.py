@@ -101,7 +101,8 @@ def gradient_scores(subject: Subject) -> Arrays:
         for part in np.array_split(batches, N_BATCHES)
         if len(part)
     ]
-    examples = rows.sample("scout examples", FISHER_ROWS)
+    # A sample is in the order of the file, which may be sorted by label; the first 64 of it must be random too.
+    examples = np.random.default_rng(subject.seed).permutation(rows.sample("scout examples", FISHER_ROWS))
     noise, fisher = _by_example(slope.at(examples[[place]]) for place in range(len(examples)))
     return {"gradient_norm": np.mean(relative, axis=0), "signal_to_noise": noise, "fisher": fisher}
 

@@ -29,7 +29,7 @@ def variability(features: Floats, classes: NDArray[np.int64]) -> float:
     values, vectors = np.linalg.eigh(apart @ apart.T)
     is_kept = values > _SMALLEST * values[-1]
     if not is_kept.any():
-        return 0.0
+        return 1 / _SMALLEST  # nothing tells the classes apart
     # Σ_b† = Σ of v vᵀ / value over its eigenvectors v = apartᵀ u / √value.
     directions = (apart.T @ vectors[:, is_kept]) / values[is_kept]  # (width, kept): v / √value
     total = 0.0

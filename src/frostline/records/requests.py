@@ -30,7 +30,7 @@ class StudyRequest(Record):
     task: TaskSpec
     """the data"""
     frozen: tuple[int, ...] | None = None
-    """depths to train at, for example `0,6-12`"""
+    """numbers of frozen layers to try, for example `0,6-12`"""
     keep: tuple[float, ...] = (0.9,)
     """shares of the full score to find the operating point for"""
     scale: Scale = "ratio"
@@ -59,9 +59,9 @@ class StudyRequest(Record):
     cache_dtype: CacheDtype = "fp32"
     """number format of cached states: fp16 and bf16 take half the space and move scores a little"""
     varlen: bool = False
-    """on CUDA, also leave out padding inside attention; untested, no GPU has run it yet"""
+    """on CUDA, pack rows without padding and use variable-length attention; untested, no GPU has run it yet"""
     threads: int = 1
-    """threads per run; they are part of what makes a run's numbers"""
+    """threads per run; another number gives slightly different results"""
     device: Device = "auto"
     """where to train"""
     master_seed: int = added_later(0)
@@ -76,9 +76,9 @@ class StudyRequest(Record):
     passes: int = if_set(1)
     """passes over the training rows between two scores on dev: together they are one epoch"""
     until_settled: bool = added_later(False)
-    """add seeds to open depths while they can settle something; failed runs are replaced for verdicts"""
+    """add seeds to depths whose verdict is open, as long as they can decide it; failed runs are replaced"""
     max_seeds: int = added_later(20)
-    """with `until_settled`: most seeds of a depth, replacements not counted"""
+    """with `until_settled`: maximum number of seeds per depth, replacements not counted"""
     confidence: float = added_later(0.95)
     """how sure verdicts and answers must be"""
     warmup_share: float = added_later(0.1)
@@ -86,12 +86,13 @@ class StudyRequest(Record):
     weight_decay: float = added_later(0.0)
     """weight decay of the trained parameters"""
     clip_norm: float = added_later(1.0)
-    """largest gradient norm; longer gradients are scaled down to it"""
+    """maximum gradient norm; larger gradients are scaled down to it"""
     precision: Literal["auto", "fp32", "bf16"] = added_later("auto")
     """bf16 uses autocast on CUDA, weights stay fp32; auto is fp32, except bf16 for `tuned` on CUDA"""
     axis: AxisName = if_set("depth")
     """what varies: `depth`, layers frozen; `transfer`, pretrained layers kept; `reinit`, top layers re-initialised;
-    `heads`, attention heads trained; `subspace`, numbers trained in a random subspace"""
+    `heads`, attention heads trained; `subspace`, numbers trained in a random subspace. `find` searches along depth,
+    heads and subspace"""
     axis_values: tuple[int, ...] | None = if_set(None)
     """values on another axis than depth, for example `6,12,24,48`"""
     rank: Rank = if_set("importance")
@@ -133,7 +134,7 @@ class ResolvedRequest(Record):
     n_steps: int | None = if_set(None)
     """of a line search that is a race: the steps of a whole run"""
     budget: float | None = added_later(None)
-    """of a search: the most to spend, in full-run equivalents"""
+    """of a search: its maximum cost, in full-run equivalents"""
     start: int | None = if_set(None)
     """of a search that asked `scout` where to start: the depth that it named"""
     axis: ResolvedAxis | None = if_set(None)
@@ -163,7 +164,7 @@ class RunOptions:
     rerun: Rerun = "only-missing"
     """which runs to do again"""
     max_cache_bytes: int = 8 * 2**30
-    """most disk space for cached prefix states"""
+    """maximum disk space for cached prefix states"""
     same_environment: bool = False
     """refuse stored runs made with other versions of the libraries, or on another processor or GPU"""
     probe: bool = False

@@ -235,7 +235,7 @@ def runs_table(chapters: Sequence[Chapter]) -> Table:
     heads = ("role", "trains", "rate", "seed", "score", "training score", "last loss", "seconds", "memory", "failed")
     names = [(numbers.one_line(one.task, 60), numbers.model_name(one.model, 60)) for one in chapters]
     rows = [(*name, *_run_row(run)) for name, chapter in zip(names, chapters, strict=True) for run in chapter.runs]
-    title = "Every finished run. Failed: the run learned nothing; its answers would score as well on other rows"
+    title = "Every finished run. Failed: the run learned nothing; its score is no better than with shuffled labels"
     return Table(title=title, headers=(*NAMES, *heads), rows=tuple(rows), left=(*NAMES, "role", "trains"))
 
 

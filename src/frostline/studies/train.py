@@ -116,7 +116,7 @@ def train_and_save(
     score = f"{spec.task.metric} {result.score:.4f} on {result.n_dev} dev rows (chance {result.chance:.4f})"
     progress.note(f"saved {spec.strategy} (seed {spec.seed}{rate}) in {where}: {score}")
     if has_failed(result):
-        progress.note("warning: this model learned nothing: its answers would score as well on other rows")
+        progress.note("warning: this model learned nothing: its score is no better than with shuffled labels")
     return result
 
 

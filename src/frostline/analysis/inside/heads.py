@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from frostline import stats
 from frostline.analysis.curve_records import Interval
-from frostline.analysis.resampling import row_scores
+from frostline.analysis.resampling import is_by_chance, row_scores
 from frostline.kinds import kind_of
+from frostline.records.arrays import StoredArray
 from frostline.records.parameters import AttentionHead
 from frostline.records.results import RunResult
 from frostline.records.serial import Record
@@ -45,6 +46,8 @@ class PruningPoint(Record):
     """its 95% interval for new draws on this dev set (Student's t); None below three draws"""
     verdict: Verdict
     """whether the share `keep` of the unpruned score is kept; all verdicts of one order hold together with 95%"""
+    is_failed: bool
+    """in half or more of the draws, the score is no better than with shuffled labels"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +59,10 @@ class PruningCurve(Record):
     points: tuple[PruningPoint, ...]
     """with more and more pruned"""
     most_pruned: int
-    """the most attention heads pruned at which the score reaches `keep` × the unpruned score (an estimate)"""
+    """the most attention heads pruned at which the score reaches `keep` × the unpruned score (an estimate); points that
+    failed do not count"""
     established: int
-    """the most attention heads pruned with verdict `kept`"""
+    """the most attention heads pruned with verdict `kept`; points that failed do not count"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,8 @@ class HeadsRecord(Record):
     """of the unpruned model on dev"""
     chance: float
     """the score without reading a text"""
+    is_failed: bool
+    """the unpruned model learned nothing, so pruning shows nothing"""
     keep: float
     """share of the unpruned score that pruning should keep"""
     pruning: tuple[PruningCurve, ...]
@@ -96,10 +102,14 @@ class HeadsRecord(Record):
     n_crashed: int
     """runs that raised an error or died"""
 
+    def of(self, head: AttentionHead) -> float:
+        """The importance of one attention head."""
+        return self.importance[head.layer - 1][head.number]
+
     @property
     def ranked(self) -> list[tuple[AttentionHead, float]]:
-        """All attention heads with their importance, the most important first."""
-        return ranked_heads(self.importance)
+        """All attention heads with their importance within their layer, the most important first."""
+        return by_importance(self.importance)
 
 
 def ranked_heads(values: Sequence[Sequence[float]]) -> list[tuple[AttentionHead, float]]:
@@ -117,9 +127,18 @@ def ranked_heads(values: Sequence[Sequence[float]]) -> list[tuple[AttentionHead,
 
 
 def relative_importance(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Importance divided by its length (L2) in each layer, as Michel shows it: layers become comparable."""
+    """Importance divided by its length (L2) in each layer, as in Michel 2019: layers become comparable."""
     lengths = [math.sqrt(math.fsum(value**2 for value in of_layer)) for of_layer in values]
     return [[v / length if length else 0.0 for v in of_layer] for of_layer, length in zip(values, lengths, strict=True)]
+
+
+def by_importance(values: Sequence[Sequence[float]]) -> list[tuple[AttentionHead, float]]:
+    """The attention heads with their importance within their layer, the most important first.
+
+    Gradients are larger in some layers than in others, whatever the heads there do. Ranked by plain importance, heads
+    of one layer would come first or last together.
+    """
+    return ranked_heads(relative_importance(values))
 
 
 @dataclass(frozen=True)
@@ -146,9 +165,12 @@ def pruning_curve(order: Order, whole: RunResult, draws: Sequence[Pruned], keep:
         models = [predictions.outputs.array(), *(draw.outputs[step] for draw in draws)]
         scores = [kind.score(metric, labels, outputs) for outputs in models]
         resampled = row_scores(kind, metric, labels, models)
-        points.append(_point(int(number), scores, resampled, keep=keep, error=error, n_rows=len(labels)))
-    reached = [0, *(one.n_pruned for one in points if stats.reaches(one.score, keep * whole.score))]
-    kept = [0, *(one.n_pruned for one in points if one.verdict == "kept")]
+        failed = [is_by_chance(task, predictions.labels, StoredArray.of(draw.outputs[step])) for draw in draws]
+        point = _point(int(number), scores, resampled, keep=keep, error=error, n_rows=len(labels))
+        points.append(point.replace(is_failed=2 * sum(failed) >= len(failed)))
+    sound = [one for one in points if not one.is_failed]
+    reached = [0, *(one.n_pruned for one in sound if stats.reaches(one.score, keep * whole.score))]
+    kept = [0, *(one.n_pruned for one in sound if one.verdict == "kept")]
     return PruningCurve(order=order, points=tuple(points), most_pruned=max(reached), established=max(kept))
 
 
@@ -171,6 +193,7 @@ def _point(
         difference_ci_dev=(difference - half, difference + half),
         difference_ci=stats.t_interval(differences),
         verdict="kept" if stats.is_above(gap, margin) else "short" if stats.is_above(-gap, margin) else "open",
+        is_failed=False,
     )
 
 

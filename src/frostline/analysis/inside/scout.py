@@ -2,7 +2,12 @@
 
 A score of the layers names a depth by a fixed rule (`RULES`). How that depth relates to the measured operating point is
 fitted on other tasks: the median difference, as a share of the layers. A pair of the judged task never takes part, for
-any model. The measurements are in `scouted.json`, which `python -m bench.inside scouted` writes.
+any model: not in the fit, and not in the choice of the score. The measurements are in `scouted.json`, which
+`python -m bench.inside scouted` writes.
+
+A score with such a fit can beat an answer without one, such as "half of the layers", even if it names the same depth
+everywhere. So each error is compared with that of the `typical` answer, the median depth of the other tasks: that is
+what the fit alone can do. Pairs of one task are not independent, so intervals are over tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from frostline import stats
-from frostline.analysis.curve_records import CurveCost, RunCounts
+from frostline.analysis.curve_records import CurveCost, Interval, RunCounts
 from frostline.kinds.metrics import spearman
 from frostline.records.serial import Record, parse_json
 
@@ -61,8 +66,9 @@ BASELINES = {
     "half": "half of the layers",
     "quarter": "a quarter of the layers trained",
     "probe layer": "the probe's best layer",
+    "typical": "the median depth of the other tasks",
 }
-"""what a score must beat; none of them is fitted"""
+"""what a score must beat; only `typical` is fitted"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +82,7 @@ class MeasuredPair(Record):
     n_layers: int
     """layers of the model"""
     n_frozen: int
-    """the measured operating depth; 0 if no depth keeps the share"""
+    """the measured operating depth, by the score above chance; 0 if no depth keeps the share"""
     picks: dict[str, int]
     """what each score names by its rule, unfitted"""
 
@@ -101,8 +107,13 @@ class Accuracy(Record):
     """measured pairs"""
     mean_error: float
     """mean absolute error, as a share of the layers"""
-    rank_correlation: float
-    """of predicted and measured shares of frozen layers (Spearman); 0 if all predictions are equal"""
+    rank_correlation: float | None
+    """of named and measured shares of frozen layers (Spearman), without the fit, which would push it down: leaving a
+    deep task out makes the others shallower; 0 if all names are equal; None for answers that do not look at the task"""
+    gain: float
+    """by how much the error is smaller than that of the typical answer; below 0: it is larger"""
+    gain_ci: Interval | None
+    """its 95% interval over new tasks (Student's t); None below three tasks"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +181,9 @@ def measurements() -> Measurements:
 def scores_of(
     values: Mapping[str, Sequence[float]], costs: Mapping[str, float], task: str, pairs: Sequence[MeasuredPair]
 ) -> tuple[ScoutScore, ...]:
-    """Each score with the depth that it names, and how right it has been on these pairs."""
-    accuracies = {one.name: one for one in accuracy(pairs)}
-    others = [pair for pair in pairs if pair.task != task]
+    """Each score with the depth that it names, and how right it has been on the pairs of other tasks."""
+    others = other_tasks(pairs, task)
+    accuracies = {one.name: one for one in accuracy(others)}
     found = []
     for rule in RULES:
         n_layers = len(values[rule.name]) - rule.is_by_depth
@@ -209,26 +220,52 @@ def fitted(name: str, named: int, n_layers: int, others: Sequence[MeasuredPair])
 
 def accuracy(pairs: Sequence[MeasuredPair]) -> list[Accuracy]:
     """How right each score and each baseline is on measured pairs, each judged by a fit to the other tasks."""
-    predicted: dict[str, list[int | None]] = {
-        rule.name: [
-            fitted(rule.name, pair.picks[rule.name], pair.n_layers, [one for one in pairs if one.task != pair.task])
-            for pair in pairs
-        ]
+    others = [other_tasks(pairs, pair.task) for pair in pairs]
+    if not pairs or min(map(len, others)) < LEAST_PAIRS:
+        return []
+    each = list(zip(pairs, others, strict=True))
+    predicted = {
+        rule.name: [fitted(rule.name, pair.picks[rule.name], pair.n_layers, rest) or 0 for pair, rest in each]
         for rule in RULES
     }
     predicted["half"] = [pair.n_layers // 2 for pair in pairs]
     predicted["quarter"] = [pair.n_layers - round(pair.n_layers / 4) for pair in pairs]
     predicted["probe layer"] = [pair.picks["probe"] for pair in pairs]
-    return [_accuracy(name, depths, pairs) for name, depths in predicted.items() if pairs and None not in depths]
+    predicted["typical"] = [round(pair.n_layers * float(np.median(_depths(rest)))) for pair, rest in each]
+    errors = {
+        name: [abs(depth - pair.n_frozen) / pair.n_layers for depth, pair in zip(depths, pairs, strict=True)]
+        for name, depths in predicted.items()
+    }
+    return [_accuracy(name, own, errors["typical"], pairs) for name, own in errors.items()]
 
 
-def _accuracy(name: str, depths: Sequence[int | None], pairs: Sequence[MeasuredPair]) -> Accuracy:
-    shares = [(depth or 0) / pair.n_layers for depth, pair in zip(depths, pairs, strict=True)]
-    true = [pair.n_frozen / pair.n_layers for pair in pairs]
-    errors = [abs(one - other) for one, other in zip(shares, true, strict=True)]
+def _accuracy(name: str, own: Sequence[float], typical: Sequence[float], pairs: Sequence[MeasuredPair]) -> Accuracy:
+    """One score or baseline, from its error and that of the typical answer on each pair."""
+    gains: dict[str, list[float]] = {}
+    for pair, mine, theirs in zip(pairs, own, typical, strict=True):
+        gains.setdefault(pair.task, []).append(theirs - mine)
+    by_task = [stats.mean(of_task) for of_task in gains.values()]
+    rule = _NAMED_BY.get(name)
+    named = [pair.picks[rule] / pair.n_layers for pair in pairs] if rule else None
     return Accuracy(
         name=name,
         n_pairs=len(pairs),
-        mean_error=stats.mean(errors),
-        rank_correlation=float(spearman(np.array(true), np.array(shares))),
+        mean_error=stats.mean(own),
+        rank_correlation=None if named is None else float(spearman(np.array(_depths(pairs)), np.array(named))),
+        gain=stats.mean(by_task),
+        gain_ci=stats.t_interval(by_task),
     )
+
+
+_NAMED_BY = {rule.name: rule.name for rule in RULES} | {"probe layer": "probe"}
+"""which score names the depth of an answer, for those that look at the task"""
+
+
+def other_tasks(pairs: Sequence[MeasuredPair], task: str) -> list[MeasuredPair]:
+    """The pairs of other tasks than this one."""
+    return [pair for pair in pairs if pair.task != task]
+
+
+def _depths(pairs: Sequence[MeasuredPair]) -> list[float]:
+    """Measured depths, as shares of the layers."""
+    return [pair.n_frozen / pair.n_layers for pair in pairs]

@@ -112,8 +112,10 @@ def cost_chart(curves: Sequence[Curve]) -> Drawing | None:
         return None
     x = alt.X("x:Q", scale=alt.Scale(type="log", nice=False, padding=14), axis=axis("seconds of one run", "~g"))
     # With or without frozen embeddings, training all layers takes about as long: the names go to opposite sides.
-    sides = {"name": {"align": "left", "dx": 8}, "full name": {"align": "right", "dx": -8}}
-    words = [layer(kind, "text", color=INK, fontSize=11, **side) for kind, side in sides.items()]
+    words = [
+        layer(kind, "text", color=INK, fontSize=11, align=align, dx=dx)
+        for kind, align, dx in (("name", "left", 8), ("full name", "right", -8))
+    ]
     names = [mark.encode(text=alt.Text("label:N")) for mark in words]
     layers = [mark.encode(x=x, y=y_axis(_metrics(curves))) for mark in (*marks(len(curves)), *names)]
     return faceted(rows, layers)

@@ -115,8 +115,8 @@ class HeadsChapter(Chapter):
 
 
 _IMPORTANCE = (
-    "Importance of each attention head: the stronger the colour, the more important within its layer (divided by the "
-    "layer's length, as in Michel 2019). The numbers are comparable across layers."
+    "Importance of each attention head. The colour shows its importance within its layer: the number divided by the "
+    "layer's length (L2), as in Michel 2019. This is what attention heads are ranked by."
 )
 
 
@@ -139,13 +139,12 @@ def ranking_table(record: HeadsRecord) -> Table:
     """The most and the least important attention heads."""
     ranked = list(enumerate(record.ranked, start=1))
     shown = ranked if len(ranked) <= 2 * _SHOWN else [*ranked[:_SHOWN], *ranked[-_SHOWN:]]
-    total = sum(value for _, (_, value) in ranked) or 1.0
     rows = tuple(
-        (str(place), str(head), str(head.layer), str(head.number), numbers.change(value), numbers.share(value / total))
+        (*map(str, (place, head, head.layer, head.number)), numbers.change(record.of(head)), numbers.score(value))
         for place, (head, value) in shown
     )
     which = "All" if len(shown) == len(ranked) else f"The {_SHOWN} most and the {_SHOWN} least important"
-    heads = ("place", "name", "layer", "head", "importance", "share")
+    heads = ("place", "name", "layer", "head", "importance", "within its layer")
     return Table(title=f"{which} of {record.n_heads} attention heads", headers=heads, rows=rows, left=("name",))
 
 
@@ -161,7 +160,11 @@ def brief_table(record: HeadsRecord) -> Table:
 
 
 def _brief(point: PruningPoint | None) -> str:
-    return numbers.DASH if point is None else f"{numbers.score(point.score)} {point.verdict}"
+    return numbers.DASH if point is None else f"{numbers.score(point.score)} {_verdict(point)}"
+
+
+def _verdict(point: PruningPoint) -> str:
+    return "failed" if point.is_failed else point.verdict
 
 
 def _share(record: HeadsRecord, n_pruned: int) -> str:
@@ -187,13 +190,14 @@ def _cells(record: HeadsRecord, point: PruningPoint) -> tuple[str, ...]:
         numbers.score(point.score),
         numbers.difference(point.difference),
         numbers.difference_interval(point.difference_ci_dev),
-        point.verdict,
+        _verdict(point),
     )
 
 
 def _importance_rows(chapter: HeadsChapter) -> Iterator[dict[str, object]]:
-    for head, value in sorted(chapter.heads.ranked):
-        yield _named(chapter) | {"layer": head.layer, "head": head.number, "importance": value}
+    for head, _ in sorted(chapter.heads.ranked):
+        own = {"layer": head.layer, "head": head.number, "importance": chapter.heads.of(head)}
+        yield _named(chapter) | own
 
 
 def _pruning_rows(chapter: HeadsChapter) -> Iterator[dict[str, object]]:

@@ -30,7 +30,9 @@ _SHORT = {
 _NOTE = (
     "Named: the depth that the score's rule gives. Fitted: the same, moved by what was measured on other tasks. Error: "
     "mean absolute error of the fitted depth on measured pairs of model and task, as a share of the layers, with the "
-    "judged task left out of the fit. Cost: in runs of full fine-tuning."
+    "judged task left out of the fit. Gain: by how much that is less than the error of the median depth of the other "
+    "tasks, with a 95% interval over tasks; a useful score is above 0. Rank correlation: of named and measured depths. "
+    "Cost: in runs of full fine-tuning."
 )
 
 
@@ -121,11 +123,12 @@ class ScoutChapter(Chapter):
 def _how_right(accuracy: Accuracy | None, baselines: Sequence[Accuracy]) -> str:
     if accuracy is None or not baselines:
         return "How right these scores are is not yet measured; decide by `frostline find`."
-    simple = min(baselines, key=lambda one: one.mean_error)
+    typical = next(one for one in baselines if one.name == "typical")
     return (
         f"On {accuracy.n_pairs} measured pairs of model and task it was off by "
-        f"{numbers.rough_share(accuracy.mean_error)} of the layers on average; the best simple answer "
-        f"({BASELINES[simple.name]}) by {numbers.rough_share(simple.mean_error)}. Decide by `frostline find`."
+        f"{numbers.rough_share(accuracy.mean_error)} of the layers on average, the least of {len(RULES)} scores; "
+        f"{BASELINES[typical.name]}, which needs no score, by {numbers.rough_share(typical.mean_error)}. "
+        "Decide by `frostline find`."
     )
 
 
@@ -135,7 +138,7 @@ def _picks(scout: ScoutReport) -> Table:
         plain = tuple((_TITLES[one.name], str(one.named), _cost(one.cost)) for one in scout.scores)
         title = f"Layers to freeze; how right each score is: {NOT_MEASURED}"
         return Table(title=title, headers=("score", "named", "cost"), rows=plain, left=("score",))
-    heads = ("score", "named", "fitted", "cost", "error", "rank correlation")
+    heads = ("score", "named", "fitted", "cost", "error", "gain", "interval of it", "rank correlation")
     scores = tuple(_pick(one) for one in scout.scores)
     baselines = tuple((BASELINES[one.name], *[numbers.DASH] * 3, *_right(one)) for one in scout.baselines)
     return Table(title="Layers to freeze", headers=heads, rows=(*scores, *baselines), left=("score",))
@@ -150,10 +153,12 @@ def _cost(full_runs: float) -> str:
     return f"{full_runs:.2f}"
 
 
-def _right(one: Accuracy | None) -> tuple[str, str]:
+def _right(one: Accuracy | None) -> tuple[str, ...]:
     if one is None:
-        return numbers.DASH, numbers.DASH
-    return numbers.rough_share(one.mean_error), numbers.score(one.rank_correlation)
+        return (numbers.DASH,) * 4
+    correlation = numbers.DASH if one.rank_correlation is None else numbers.score(one.rank_correlation)
+    gain = numbers.difference(one.gain), numbers.difference_interval(one.gain_ci)
+    return numbers.rough_share(one.mean_error), *gain, correlation
 
 
 def _values(scout: ScoutReport) -> Table:

@@ -32,7 +32,7 @@ INTERVALS_NOTE = (
     "95% intervals: new seeds on this dev set; “with examples” and “against the full model”: new seeds and new dev "
     "examples. Verdict: kept or short if that is established, else open; better: it beats the full model. "
     "Seconds: time to train and evaluate one run, without computing the frozen layers. "
-    "Failed: the run learned nothing; its answers would score as well on other rows."
+    "Failed: the run learned nothing; its score is no better than with shuffled labels."
 )
 
 

@@ -29,6 +29,12 @@ def answer(record: HeadsRecord) -> list[str]:
     if "importance" not in curves:
         (head, _), *_ = record.ranked
         return [f"The most important of {record.n_heads} attention heads is {head} (layer {head.layer})."]
+    if record.is_failed:
+        return [
+            f"The model learned nothing ({numbers.one_line(record.metric, 40)} {numbers.score(record.score)}, chance "
+            f"{numbers.score(record.chance)}), so pruning its attention heads shows nothing. Fine-tune it first, and "
+            "measure that folder with --tuned."
+        ]
     own = curves["importance"]
     kept, scored = numbers.keep_share(record.keep), f"{numbers.one_line(record.metric, 40)}"
     unpruned = f"{scored} {numbers.score(record.score)}"

@@ -20,7 +20,7 @@ class ServerSettings(Record):
     n_threads: int = 1
     """threads that compute, each with one core"""
     batch_tokens: int = 1024
-    """most tokens that are computed together"""
+    """maximum number of tokens per batch"""
     wait_seconds: float = 0.005
     """longest time that a text waits for others to be computed with"""
     deadline_seconds: float = 2.0
@@ -30,11 +30,11 @@ class ServerSettings(Record):
     max_body_bytes: int = 2**20
     """largest body of a request"""
     max_texts: int = 256
-    """most texts, or pairs of texts, in a request"""
+    """maximum number of texts, or pairs of texts, in a request"""
     max_characters: int = 100_000
     """longest text, in characters"""
     read_seconds: float = 10.0
-    """a client that takes longer to send a request is disconnected; so is one that is idle for so long"""
+    """seconds after which a client that is idle, or still sending its request, is disconnected"""
     max_connections: int = 1000
     """connections at a time; further ones end with 429"""
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from frostline.analysis.inside.heads import ORDERS, HeadsRecord, Order, Pruned, pruning_curve, ranked_heads
+from frostline.analysis import has_failed
+from frostline.analysis.inside.heads import ORDERS, HeadsRecord, Order, Pruned, by_importance, pruning_curve
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.keys import derived_seed
@@ -144,6 +145,7 @@ class HeadsStudy(Study[HeadsRequest, ResolvedHeads, HeadsRecord]):
             importance=_importance(resolved, whole),
             score=whole.score,
             chance=whole.chance,
+            is_failed=has_failed(whole),
             keep=keep,
             pruning=tuple(curves),
             seconds=sum(one.seconds for result in results.finished.values() for one in result.measured),
@@ -218,7 +220,7 @@ def _pruning_specs(resolved: ResolvedHeads, whole: RunResult | None) -> dict[Ord
         "top": [_top_down(resolved.heads)[: steps[-2]]],
     }
     if whole is not None:
-        orders["importance"] = [[head for head, _ in ranked_heads(_importance(resolved, whole))][::-1]]
+        orders["importance"] = [[head for head, _ in by_importance(_importance(resolved, whole))][::-1]]
     known = [order for order in ORDERS if order in orders]
     return {order: [_pruning_spec(resolved, heads) for heads in orders[order] if heads] for order in known}
 

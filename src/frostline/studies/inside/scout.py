@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from frostline.analysis.inside.scout import RULES, ScoutReport, accuracy, best_of, measurements, scores_of
+from frostline.analysis.inside.scout import (
+    BASELINES,
+    RULES,
+    ScoutReport,
+    accuracy,
+    best_of,
+    measurements,
+    other_tasks,
+    scores_of,
+)
 from frostline.errors import UsageError
 from frostline.execution.sweep import Wanted
 from frostline.records.requests import ResolvedRequest, StudyRequest
@@ -95,10 +104,11 @@ class ScoutStudy(Study[ScoutRequest, ResolvedScout, ScoutReport]):
 
     def build(self, resolved: ResolvedScout, results: Results, totals: Totals, store: Store) -> ScoutReport:  # noqa: ARG002
         """The scores, and the depths that they name."""
-        request, pairs = resolved.resolved, measurements().pairs
+        request = resolved.resolved
+        others = other_tasks(measurements().pairs, request.base.task.name)
         probed, measured = (results.finished[spec.key] for spec in _specs(resolved))
         values = _values(probed, measured, resolved.measure)
-        scores = scores_of(values, _costs(request, measured.n_train), request.base.task.name, pairs)
+        scores = scores_of(values, _costs(request, measured.n_train), request.base.task.name, others)
         best = best_of(scores)
         finished = results.finished.values()
         return ScoutReport(
@@ -108,7 +118,7 @@ class ScoutStudy(Study[ScoutRequest, ResolvedScout, ScoutReport]):
             n_layers=request.n_layers,
             n_rows=min(resolved.rows, measured.n_train),
             scores=scores,
-            baselines=tuple(one for one in accuracy(pairs) if one.name not in values),
+            baselines=tuple(one for one in accuracy(others) if one.name in BASELINES),
             best=best.name,
             start=best.named if best.n_frozen is None else best.n_frozen,
             seconds=sum(_seconds(result) for result in finished),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from frostline.analysis.inside.heads import ranked_heads
+from frostline.analysis.inside.heads import by_importance, ranked_heads
 from frostline.records.depth import Rank
 from frostline.records.keys import derived_seed
 from frostline.records.parameters import AttentionHead
@@ -48,11 +48,10 @@ def ranking(resolver: Resolver, resolved: ResolvedRequest, rank: Rank) -> tuple[
             return tuple(heads[place] for place in np.random.default_rng(seed).permutation(len(heads)))
         case "importance":
             resolver.check_pooled(resolved)
-            values = _measured(resolver, importance_spec(resolved), "importance")
+            ranked = by_importance(_measured(resolver, importance_spec(resolved), "importance", numbers))
         case "change":
-            values = _measured(resolver, movement_spec(resolved), _MOVEMENT)
-    by_layer = [of_layer[:number] for of_layer, number in zip(values, numbers, strict=True)]
-    return tuple(head for head, _ in ranked_heads(by_layer))
+            ranked = ranked_heads(_measured(resolver, movement_spec(resolved), _MOVEMENT, numbers))
+    return tuple(head for head, _ in ranked)
 
 
 def movement_spec(resolved: ResolvedRequest) -> RunSpec:
@@ -62,7 +61,7 @@ def movement_spec(resolved: ResolvedRequest) -> RunSpec:
     return resolved.base.replace(strategy="full", is_cached=False, measures=(_MOVEMENT,), **changes)
 
 
-def _measured(resolver: Resolver, spec: RunSpec, measure: str) -> Sequence[Sequence[float]]:
+def _measured(resolver: Resolver, spec: RunSpec, measure: str, n_heads: Sequence[int]) -> list[list[float]]:
     """What a measure finds for every attention head (layers, heads): from the store, else from a run done here."""
     result = resolver.store.get(spec.key)
     if result is None:
@@ -75,5 +74,4 @@ def _measured(resolver: Resolver, spec: RunSpec, measure: str) -> Sequence[Seque
         from frostline.training.forward import DivergedError
 
         raise DivergedError(f"the run that ranks attention heads by {measure} diverged; try a lower learning rate")
-    values: Sequence[Sequence[float]] = found[measure].tolist()
-    return values
+    return [of_layer[:number].tolist() for of_layer, number in zip(found[measure], n_heads, strict=True)]

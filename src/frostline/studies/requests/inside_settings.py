@@ -26,7 +26,7 @@ class ComparedSettings(TypedDict, total=False):
         Flag(help="depths to train beside the full model", default="half of the layers", type=str, items=int),
     ]
     protocol: Protocol
-    rows: Annotated[int, Flag(help="most dev rows that attention and states are compared on", default="1000")]
+    rows: Annotated[int, Flag(help="maximum number of dev rows to compare on", default="1000")]
     tuned: Annotated[
         str | Path | None,
         Flag(help="compare this fine-tuned folder with MODEL; nothing trains", default="none", type=Path),
@@ -37,10 +37,10 @@ class ComparedSettings(TypedDict, total=False):
 class ScoredSettings(TypedDict, total=False):
     """Which rows are scored before training."""
 
-    rows: Annotated[int, Flag(help="most training rows whose states are scored", default="1000")]
+    rows: Annotated[int, Flag(help="maximum number of training rows to score", default="1000")]
 
 
-class ChangeSettings(DataSettings, ComparedSettings, StudySettings, total=False):
+class ChangeSettings(DataSettings, StudySettings, ComparedSettings, total=False):
     """Settings of `frostline.change`."""
 
 

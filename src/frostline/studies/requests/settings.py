@@ -80,7 +80,15 @@ class SeedSettings(TypedDict, total=False):
 class OptimizerSettings(TypedDict, total=False):
     """How a run trains."""
 
-    lrs: Annotated[str | Sequence[float], Flag(field="learning_rates", type=str, items=float)]
+    lrs: Annotated[
+        str | Sequence[float],
+        Flag(
+            field="learning_rates",
+            default="paper: 1e-5,2e-5,3e-5,4e-5,5e-5; tuned: 2e-5,5e-5,1e-4,2e-4, extended as needed",
+            type=str,
+            items=float,
+        ),
+    ]
     epochs: Annotated[int, Flag(default="3, RoBERTa 10")]
     master_seed: int
     batch_size: int
@@ -98,7 +106,7 @@ class MachineSettings(TypedDict, total=False):
 
     cache: Annotated[bool, Flag(help="compute the frozen layers in every step; nothing is cached", is_negated=True)]
     cache_dtype: CacheDtype
-    cache_max_gb: Annotated[float, Flag(help="most disk space for cached prefix states, in GB", default="8")]
+    cache_max_gb: Annotated[float, Flag(help="maximum disk space for cached prefix states, in GB", default="8")]
     varlen: bool
     threads: int
     workers: Annotated[int, Flag(field="n_workers", default="one per core; on Ray, all there is room for")]
@@ -130,11 +138,19 @@ class SweepSettings(TypedDict, total=False):
 class KeepSettings(TypedDict, total=False):
     """What a curve is asked for."""
 
-    keep: Annotated[float | Sequence[float], Flag(default="0.9", type=list[float], items=float)]
+    keep: Annotated[
+        float | Sequence[float],
+        Flag(
+            help="share of the full score to find the operating point for; repeat the flag for several",
+            default="0.9",
+            type=list[float],
+            items=float,
+        ),
+    ]
     protocol: Protocol
     line_search: Literal["whole", "race"]
     until_settled: bool
-    max_seeds: Annotated[int, Flag(help="most seeds of a depth, with --until-settled")]
+    max_seeds: Annotated[int, Flag(help="with --until-settled: maximum number of seeds per depth")]
     probe: bool
 
 
@@ -171,7 +187,7 @@ class GoalSettings(TypedDict, total=False):
     budget: Annotated[
         str | float | None,
         Flag(
-            help="most to spend: full-run equivalents, or a time such as 30min",
+            help="maximum cost: in full-run equivalents, or a time such as 30min",
             default="what the whole curve costs",
             type=str,
         ),
@@ -231,9 +247,11 @@ class ModelSettings(TypedDict, total=False):
     strategy: Annotated[str | None, Flag(help="any strategy instead of --frozen, for example `lora:8`", default="")]
     save: Annotated[str | Path | None, Flag(help="new folder for the model", default="none", type=Path)]
     seeds: Annotated[
-        str | int | Sequence[int], Flag(help="the seed, for example `3,`", default="0", type=str, items=int)
+        str | int | Sequence[int], Flag(help="the seed, with a comma after it: `3,`", default="0,", type=str, items=int)
     ]
-    lr: Annotated[float, Flag(help="learning rate", default="what the line search chooses")]
+    lr: Annotated[
+        float, Flag(help="learning rate", default="searched: as in paper with --frozen, as in tuned with --strategy")
+    ]
 
 
 class BundleSettings(TypedDict, total=False):
@@ -251,7 +269,7 @@ class BundleSettings(TypedDict, total=False):
 class PruningSettings(TypedDict, total=False):
     """What is asked about attention heads."""
 
-    rows: Annotated[int, Flag(help="most training rows that importance is computed on", default="1000")]
+    rows: Annotated[int, Flag(help="maximum number of training rows that importance is computed on", default="1000")]
     keep: Annotated[float, Flag(help="share of the unpruned score to keep", default="0.9")]
     prune: Annotated[bool, Flag(help="measure importance only", is_negated=True)]
     tuned: Annotated[
