@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional
 from frostline.analysis.inside.scout import RULES
 from frostline.errors import FrostlineError
 from frostline.measures import scout as measured
+from frostline.measures.measure import RowSource
 from frostline.measures.separation import variability
 from frostline.model.added.readers import LinearReader
 from frostline.model.stack import Stack
@@ -140,3 +142,13 @@ def test_the_costs_count_the_rows_that_the_measure_reads() -> None:
     wanted |= {"signal_to_noise": measured.NOISE_ROWS, "fisher": measured.FISHER_ROWS}
     assert wanted == study.GRADIENT_ROWS
     assert measured.ROWS == study.ROWS
+
+
+def test_a_part_of_the_rows_of_a_sorted_file_is_a_random_part() -> None:
+    nothing: Any = None
+    rows = RowSource(labels=np.repeat([0, 1], 500), lengths=nothing, batch=nothing, cut=nothing, pooled=None)
+    places = measured.shuffled(rows, "scout examples", measured.FISHER_ROWS, 0)
+    assert sorted(places) == rows.sample("scout examples", measured.FISHER_ROWS).tolist()
+    assert 0.35 < rows.labels[places[: measured.NOISE_ROWS]].mean() < 0.65
+    in_order = rows.sample("scout examples", measured.FISHER_ROWS)
+    assert rows.labels[in_order[: measured.NOISE_ROWS]].mean() < 0.3, "the twin"

@@ -95,16 +95,23 @@ def gradient_scores(subject: Subject) -> Arrays:
     """Scores of each layer from gradients of the loss with respect to its weights."""
     slope, rows = Slope.of(subject), subject.train
     norms = np.array([_norm(layer) for layer in slope.layers])
-    batches = np.random.default_rng(subject.seed).permutation(rows.sample("scout batches", N_BATCHES * BATCH_SIZE))
+    batches = shuffled(rows, "scout batches", N_BATCHES * BATCH_SIZE, subject.seed)
     relative = [
         np.array([_norm(layer) for layer in slope.at(part)]) / norms
         for part in np.array_split(batches, N_BATCHES)
         if len(part)
     ]
-    # A sample is in the order of the file, which may be sorted by label; the first 64 of it must be random too.
-    examples = np.random.default_rng(subject.seed).permutation(rows.sample("scout examples", FISHER_ROWS))
+    examples = shuffled(rows, "scout examples", FISHER_ROWS, subject.seed)
     noise, fisher = _by_example(slope.at(examples[[place]]) for place in range(len(examples)))
     return {"gradient_norm": np.mean(relative, axis=0), "signal_to_noise": noise, "fisher": fisher}
+
+
+def shuffled(rows: RowSource, purpose: str, at_most: int, seed: int) -> NDArray[np.int64]:
+    """Places of at most this many rows in random order, so that a part of them is a random sample too.
+
+    A plain sample is in the order of the file, which may be sorted by label.
+    """
+    return np.random.default_rng(seed).permutation(rows.sample(purpose, at_most))
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:
