@@ -78,8 +78,8 @@ def intervals_claim(cell: Cell, rows: Sequence[Coverage]) -> str:
     """What the README says about them."""
     return (
         f"{_worlds(rows)} of crossed seeds and dev rows, three and five seeds, {cell.number:,} curves each; accuracy, "
-        f"F1, MCC and Pearson. Worst cases: {_worst_cases(rows)}. Where runs fail, intervals of the others need two of "
-        f"each model: {_worst(rows, 'null', max)} are null"
+        f"F1, MCC and Pearson. Worst cases: {_worst_cases(rows)}. If runs fail, an interval needs two other runs of "
+        f"each model; without them it is missing (null), in up to {_worst(rows, 'null', max)}"
     )
 
 
