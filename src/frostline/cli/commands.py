@@ -94,9 +94,7 @@ def tasks(as_json: AsJson = False) -> None:
 
 @app.command()
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="OUT", help="output folders of `curve`, `find` and `compare`")
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="OUT", help="output folders of any study")],
     format: Annotated[  # noqa: A002
         str | None, option("files to write instead, e.g. `html,md,latex,csv,svg,png,pdf`", "--format")
     ] = None,
@@ -149,7 +147,9 @@ def check(
     end_check(str(folder), files, findings, warnings, as_json=as_json)
 
 
-caches = typer.Typer(help="Cached prefix states on disk: $FROSTLINE_CACHE, else ~/.cache/frostline.")
+caches = typer.Typer(
+    help="Cached prefix states on disk: $FROSTLINE_CACHE, else $XDG_CACHE_HOME/frostline, else ~/.cache/frostline."
+)
 app.add_typer(caches, name="cache")
 
 
