@@ -138,7 +138,7 @@ def _keep(path: Path, record: Record) -> None:
 
 
 def measured(out: Path) -> list[MeasuredPair]:
-    """The pairs whose depth curve and scores are there, and whose full model learned something.
+    """The pairs whose depth curve and scores are there, and whose curve says something about depth.
 
     Depths are those that keep 90% of the score above chance: on MRPC and RTE a constant answer keeps 90% of the score.
     """
@@ -148,7 +148,7 @@ def measured(out: Path) -> list[MeasuredPair]:
         if not all(file.is_file() for file in files):
             continue
         curve, scout = (json.loads(file.read_text(encoding="utf-8")) for file in files)
-        if has_failed(curve):
+        if why_silent(curve):
             continue
         found.append(
             MeasuredPair(
@@ -162,10 +162,13 @@ def measured(out: Path) -> list[MeasuredPair]:
     return found
 
 
-def has_failed(curve: dict[str, Any]) -> bool:
-    """Whether half or more of the full model's runs learned nothing: then no depth can be compared with it."""
+def why_silent(curve: dict[str, Any]) -> str:
+    """Why a curve says nothing about depth; empty if it does."""
     full, point = curve["full"], _operating(curve, "ratio_above_chance")
-    return 2 * full["n_failed"] >= len(full["scores"]) or point["trained_layers"] is None
+    if 2 * full["n_failed"] >= len(full["scores"]) or point["trained_layers"] is None:
+        return "learned nothing"
+    is_any = len(point["plausible"]) == len(curve["points"]) + 1
+    return "any depth is plausible" if is_any else ""
 
 
 def write_scouted(out: Path, file: Path = SCOUTED) -> int:
@@ -210,7 +213,7 @@ def found(pair: Pair, out: Path) -> Found | None:
         full=curve["full"]["mean"],
         chance=curve["chance"],
         operating=_depth(curve, "ratio"),
-        above_chance="learned nothing" if has_failed(curve) else _depth(curve, "ratio_above_chance"),
+        above_chance=why_silent(curve) or _depth(curve, "ratio_above_chance"),
         begins=_begins(answers.get("change")),
         heads=_value(answers.get("curve-heads")),
         subspace=_value(answers.get("curve-subspace")),

@@ -19,9 +19,10 @@ def out(tmp_path: Path) -> Path:
         folder = tmp_path / pair.name
         folder.mkdir()
         point = {"keep": 0.9, "n_frozen": number or None, "established": {"n_frozen": number}, "trained_layers": 6}
+        point |= {"plausible": [number]}
         points = [point | {"scale": "ratio", "n_frozen": 6}, point | {"scale": "ratio_above_chance"}]
         full = {"mean": 0.8, "scores": {"0": 0.8, "1": 0.8, "2": 0.8}, "n_failed": 1}
-        curve = {"n_layers": 6, "chance": 0.5, "full": full, "operating_points": points}
+        curve = {"n_layers": 6, "chance": 0.5, "full": full, "operating_points": points, "points": [{}, {}]}
         scores = [{"name": rule.name, "named": 3} for rule in RULES]
         changed = {"strategy": "full", "begins": [{"by": "weights", "layer": 2}]}
         answers: dict[str, Any] = {"scout": {"scores": scores}, "change": {"strategies": [changed]}}
@@ -74,12 +75,14 @@ def test_commands_of_a_pair(tmp_path: Path) -> None:
     assert names("rotten-tomatoes") == [[], [], ["few"]]
 
 
-def test_pairs_whose_full_model_learned_nothing_are_left_out(out: Path, tmp_path: Path) -> None:
+def test_pairs_that_say_nothing_about_depth_are_left_out(out: Path, tmp_path: Path) -> None:
     file = out / "minilm-sst2" / "curve.json"
     curve = json.loads(file.read_text())
-    curve["full"]["n_failed"] = 2
-    file.write_text(json.dumps(curve))
-    assert inside.write_scouted(out, tmp_path / "scouted.json") == 2
-    found = inside.found(inside.PAIRS[0], out)
-    assert found is not None
-    assert found.above_chance == "learned nothing"
+    failed = curve | {"full": curve["full"] | {"n_failed": 2}}
+    spread = curve | {"operating_points": [one | {"plausible": [None, 0, 1]} for one in curve["operating_points"]]}
+    for silent, why in ((failed, "learned nothing"), (spread, "any depth is plausible")):
+        file.write_text(json.dumps(silent))
+        assert inside.write_scouted(out, tmp_path / "scouted.json") == 2
+        found = inside.found(inside.PAIRS[0], out)
+        assert found is not None
+        assert found.above_chance == why
