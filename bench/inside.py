@@ -137,10 +137,11 @@ def _keep(path: Path, record: Record) -> None:
     path.write_text(json.dumps(record.to_json(), indent=1) + "\n", encoding="utf-8")
 
 
-def measured(out: Path) -> list[MeasuredPair]:
-    """The pairs whose depth curve and scores are there, and whose curve says something about depth.
+def measured(out: Path, scale: str = "ratio_above_chance") -> list[MeasuredPair]:
+    """The pairs whose depth curve and scores are there, with the depths that keep 90% on this scale.
 
-    Depths are those that keep 90% of the score above chance: on MRPC and RTE a constant answer keeps 90% of the score.
+    On MRPC and RTE a constant answer keeps 90% of the plain score. Above chance, curves that say nothing about depth
+    are left out.
     """
     found = []
     for pair in PAIRS:
@@ -148,14 +149,14 @@ def measured(out: Path) -> list[MeasuredPair]:
         if not all(file.is_file() for file in files):
             continue
         curve, scout = (json.loads(file.read_text(encoding="utf-8")) for file in files)
-        if why_silent(curve):
+        if scale != "ratio" and why_silent(curve):
             continue
         found.append(
             MeasuredPair(
                 model=pair.model,
                 task=pair.task,
                 n_layers=curve["n_layers"],
-                n_frozen=_operating(curve, "ratio_above_chance")["n_frozen"] or 0,
+                n_frozen=_operating(curve, scale)["n_frozen"] or 0,
                 picks={one["name"]: one["named"] for one in scout["scores"]},
             )
         )
@@ -294,8 +295,9 @@ def main() -> None:
         print(f"{write_scouted(asked.out)} pairs in {SCOUTED}")
     else:
         show([one for pair in chosen if (one := found(pair, asked.out)) is not None], CELLS)
-        print()
-        show(accuracy(measured(asked.out)), RIGHT)
+        for scale in ("ratio_above_chance", "ratio"):
+            print(f"\nscores against depths by {scale}:")
+            show(accuracy(measured(asked.out, scale)), RIGHT)
 
 
 if __name__ == "__main__":
