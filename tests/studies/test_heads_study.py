@@ -238,7 +238,7 @@ class TestWords:
         best, *others = record.pruning
         assert record.is_failed, "the toy's linear head learns nothing"
         (said,) = heads_words.answer(record)
-        assert said.startswith("The model learned nothing (accuracy ")
+        assert said.startswith("The fitted linear head learned nothing (accuracy ")
         record = record.replace(is_failed=False)
         some = record.replace(pruning=(best.replace(most_pruned=3, established=2), *others), score=0.9, keep=0.9)
         said, sure = heads_words.answer(some)

@@ -30,10 +30,11 @@ def answer(record: HeadsRecord) -> list[str]:
         (head, _), *_ = record.ranked
         return [f"The most important of {record.n_heads} attention heads is {head} (layer {head.layer})."]
     if record.is_failed:
+        what = "The fitted linear head" if record.tuned is None else "The model"
         return [
-            f"The model learned nothing ({numbers.one_line(record.metric, 40)} {numbers.score(record.score)}, chance "
-            f"{numbers.score(record.chance)}), so pruning its attention heads shows nothing. Fine-tune it first, and "
-            "measure that folder with --tuned."
+            f"{what} learned nothing ({numbers.one_line(record.metric, 40)} {numbers.score(record.score)}, chance "
+            f"{numbers.score(record.chance)}), so pruning attention heads shows nothing. Fine-tune the model "
+            "first, and measure that folder with --tuned."
         ]
     own = curves["importance"]
     kept, scored = numbers.keep_share(record.keep), f"{numbers.one_line(record.metric, 40)}"
