@@ -18,8 +18,8 @@ def out(tmp_path: Path) -> Path:
     for number, pair in enumerate(inside.PAIRS[:4]):
         folder = tmp_path / pair.name
         folder.mkdir()
-        point = {"keep": 0.9, "n_frozen": number or None, "established": {"n_frozen": number}, "trained_layers": 6}
-        point |= {"plausible": [number]}
+        point: dict[str, Any] = {"keep": 0.9, "n_frozen": number or None, "established": {"n_frozen": number}}
+        point |= {"trained_layers": 6, "plausible": [number]}
         points = [point | {"scale": "ratio", "n_frozen": 6}, point | {"scale": "ratio_above_chance"}]
         full = {"mean": 0.8, "scores": {"0": 0.8, "1": 0.8, "2": 0.8}, "n_failed": 1}
         curve = {"n_layers": 6, "chance": 0.5, "full": full, "operating_points": points, "points": [{}, {}]}

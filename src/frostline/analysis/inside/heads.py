@@ -167,7 +167,7 @@ def pruning_curve(order: Order, whole: RunResult, draws: Sequence[Pruned], keep:
         resampled = row_scores(kind, metric, labels, models)
         failed = [is_by_chance(task, predictions.labels, StoredArray.of(draw.outputs[step])) for draw in draws]
         point = _point(int(number), scores, resampled, keep=keep, error=error, n_rows=len(labels))
-        points.append(point.replace(is_failed=2 * sum(failed) >= len(failed)))
+        points.append(point if 2 * sum(failed) < len(failed) else point.replace(is_failed=True))
     sound = [one for one in points if not one.is_failed]
     reached = [0, *(one.n_pruned for one in sound if stats.reaches(one.score, keep * whole.score))]
     kept = [0, *(one.n_pruned for one in sound if one.verdict == "kept")]

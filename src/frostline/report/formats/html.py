@@ -64,7 +64,7 @@ def _title(chapters: Sequence[Chapter]) -> str:
         return chapters[0].title
     tasks, models = {one.task for one in chapters}, {one.model for one in chapters}
     if len(tasks) == len(models) == 1:
-        return f"{models.pop()} on {tasks.pop()}"
+        return f"{numbers.model_name(models.pop(), 60)} on {numbers.one_line(tasks.pop(), 60)}"
     *counts, last = [numbers.counted(len(group), kind.noun) for kind, group in by_class(chapters).items()]
     counted = f"{', '.join(counts)} and {last}" if counts else last
     return f"{counted} of {numbers.counted(len(tasks), 'task')} and {numbers.counted(len(models), 'model')}"
