@@ -140,8 +140,8 @@ def _keep(path: Path, record: Record) -> None:
 def measured(out: Path, scale: str = "ratio_above_chance") -> list[MeasuredPair]:
     """The pairs whose depth curve and scores are there, with the depths that keep 90% on this scale.
 
-    On MRPC and RTE a constant answer keeps 90% of the plain score. Above chance, curves that say nothing about depth
-    are left out.
+    On MRPC a constant answer keeps 90% of the plain score. Above chance, curves that say nothing about depth are left
+    out.
     """
     found = []
     for pair in PAIRS:

@@ -105,20 +105,20 @@ class ScoutStudy(Study[ScoutRequest, ResolvedScout, ScoutReport]):
     def build(self, resolved: ResolvedScout, results: Results, totals: Totals, store: Store) -> ScoutReport:  # noqa: ARG002
         """The scores, and the depths that they name."""
         request = resolved.resolved
-        others = other_tasks(measurements().pairs, request.base.task.name)
+        pairs, task = measurements().pairs, request.base.task.name
         probed, measured = (results.finished[spec.key] for spec in _specs(resolved))
         values = _values(probed, measured, resolved.measure)
-        scores = scores_of(values, _costs(request, measured.n_train), request.base.task.name, others)
+        scores = scores_of(values, _costs(request, measured.n_train), task, pairs)
         best = best_of(scores)
         finished = results.finished.values()
         return ScoutReport(
             model=request.base.model,
-            task=request.base.task.name,
+            task=task,
             metric=request.base.task.metric or "",
             n_layers=request.n_layers,
             n_rows=min(resolved.rows, measured.n_train),
             scores=scores,
-            baselines=tuple(one for one in accuracy(others) if one.name in BASELINES),
+            baselines=tuple(one for one in accuracy(other_tasks(pairs, task)) if one.name in BASELINES),
             best=best.name,
             start=best.named if best.n_frozen is None else best.n_frozen,
             seconds=sum(_seconds(result) for result in finished),
