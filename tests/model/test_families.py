@@ -220,6 +220,7 @@ def test_a_depth_sweep_from_a_folder(family: Family, folder: Path, runner: Runne
         spec = spec.replace(is_cached=strategy not in ("full", "freeze:0"))
         result, stack = runner.train(spec)
         assert spec.pair_joiner == ("\n" if task == "pairs" and family in DECODERS else None)
+        assert result.train_score is not None
         assert np.isfinite([result.score, result.train_score, *losses_of(result)]).all()
         outputs = result.predictions.outputs.array()
         assert outputs.shape == (result.n_dev, 1 if kind == "regression" else 2)

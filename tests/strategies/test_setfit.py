@@ -83,6 +83,7 @@ def test_the_same_seed_gives_the_same_bits_and_nothing_else_changes(
     assert state[2] == str(np.random.get_state())  # noqa: NPY002
     assert one.epochs[0].n_steps > 0
     assert one.cost.seconds > 0
+    assert one.train_score is not None
     assert 0 <= one.train_score <= 1
     assert capfd.readouterr() == ("", ""), "the library says nothing on the screen"
 

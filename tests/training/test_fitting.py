@@ -225,4 +225,5 @@ def test_regression_runs_too(tmp_path: Path) -> None:
     assert result.plan.fit == "closed_form"
     assert [probe.depth for probe in result.probes] == [0, 1, 2]
     assert result.score in [probe.score for probe in result.probes]
+    assert result.train_score is not None
     assert result.train_score > 0.1, "it fits something"

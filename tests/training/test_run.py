@@ -23,7 +23,7 @@ from frostline.errors import DataError
 from frostline.model.load import load_tokenizer
 from frostline.model.stack import Stack
 from frostline.records.results import EpochRecord, RunResult
-from frostline.records.specs import RunSpec
+from frostline.records.specs import Role, RunSpec
 from frostline.studies.planning.estimate import timed
 from frostline.testing.models import Family, make_model, make_spec, make_task, make_tokenizer
 from frostline.training import forward as forward_module
@@ -106,6 +106,14 @@ def test_every_field_of_a_result(family: Family, strategy: str, layout: str, fol
     on_train = _plain_answers(spec, stack, data.train.texts, None).argmax(1) == data.train.labels
     assert result.train_score == np.mean(on_train)
     _check_cost(result, stack)
+
+
+@pytest.mark.parametrize("role", ["line_search", "tuning"])
+def test_a_run_that_chooses_a_rate_is_not_scored_on_training_rows(role: Role, folder: Path) -> None:
+    spec = make_spec(folder / "bert", folder / "plain.csv").replace(role=role)
+    result = Runner().run(spec)
+    assert result.train_score is None
+    assert RunResult.from_json(result.to_json()) == result
 
 
 def _check_cost(result: RunResult, stack: Stack) -> None:

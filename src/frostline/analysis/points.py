@@ -175,7 +175,7 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
         ci_dev=_dev_interval(group, scores, frame.n_rows),
         seeds=tuple(result.spec.seed for result in results),
         scores=tuple(scores),
-        train_scores=tuple(result.train_score for result in results),
+        train_scores=tuple(result.train_score for result in results if result.train_score is not None),
         train_loss=tuple(result.epochs[-1].train_loss for result in results),
         other_metrics=_other_metrics(frame.metric, results),
         difference=_mean([score - other for score, other in pairs]),

@@ -33,8 +33,8 @@ class RunLine(Record):
     """seed"""
     score: float
     """score on dev after the last epoch"""
-    train_score: float
-    """score on a sample of the training rows"""
+    train_score: float | None
+    """score on a sample of the training rows; None if the run chose a learning rate"""
     epoch_scores: tuple[float, ...]
     """score on dev after each epoch"""
     epoch_losses: tuple[float | None, ...]

@@ -36,9 +36,10 @@ def final_values(result: RunResult) -> dict[str, float]:
     """The values logged for a finished run."""
     cost = result.cost
     memory = {} if cost.peak_bytes is None else {"cost/peak_bytes": float(cost.peak_bytes)}
+    on_train = {} if result.train_score is None else {"train_score": result.train_score}
     return {
         "score": result.score,
-        "train_score": result.train_score,
+        **on_train,
         "cost/seconds": cost.seconds,
         "cost/trained_parameters": float(cost.trained_parameters),
         **memory,

@@ -125,8 +125,9 @@ class RunResult(Record):
     """all metrics of the task on dev at the end of the last epoch"""
     chance: float
     """best score without reading a text, on dev; `analysis` computes it again from the labels"""
-    train_score: float
-    """the same metric on a fixed sample of at most 1,000 training rows, at the end"""
+    train_score: float | None
+    """the same metric on a fixed sample of at most 1,000 training rows, at the end; None in a run that chooses a
+    learning rate, where nothing needs it"""
     predictions: Predictions
     """dev predictions at the end"""
     label_names: tuple[str, ...]

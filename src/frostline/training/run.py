@@ -213,8 +213,10 @@ class _Run:
         assert descent is not None and outputs is not None, "a run has at least one epoch"  # noqa: PT018
         return Trained(descent.epochs, outputs)
 
-    def train_score(self, trained: Trained) -> float:
-        """The score on a fixed sample of the training rows."""
+    def train_score(self, trained: Trained) -> float | None:
+        """The score on a fixed sample of the training rows; None in a run that chooses a learning rate."""
+        if self.spec.role != "replicate":  # it would be a quarter of a race's one-epoch run
+            return None
         training = self.training
         sample = training.train.sample("train sample", TRAIN_SAMPLE)
         known = trained.train_outputs
@@ -286,7 +288,7 @@ def _cost(run: _Run, seconds: float, peak_bytes: int | None) -> Cost:
     )
 
 
-def _result(run: _Run, trained: Trained, train_score: float, cost: Cost) -> RunResult:
+def _result(run: _Run, trained: Trained, train_score: float | None, cost: Cost) -> RunResult:
     spec, prepared, data, dev = run.spec, run.prepared, run.prepared.data, run.prepared.dev
     last = trained.epochs[-1].metrics
     return RunResult(

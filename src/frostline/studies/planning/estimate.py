@@ -27,6 +27,7 @@ from frostline.studies.planning.schedule import Load, simulate
 from frostline.studies.study import Results
 from frostline.training.batches import n_epochs, n_steps
 from frostline.training.forward import predict
+from frostline.training.inside.without_steps import TRAIN_SAMPLE
 from frostline.training.run import Runner
 
 if TYPE_CHECKING:
@@ -252,5 +253,6 @@ def _run_seconds(spec: RunSpec, pace: Pace, inputs: Inputs) -> float:
         return (n_train + n_dev) * pace.row_seconds
     if isinstance(strategy, SetFit):
         return strategy.n_pairs(n_train, len(inputs.data.label_names)) * pace.step_seconds
-    n_evaluated = n_epochs(spec, n_train) * n_dev + min(n_train, 1000)
+    n_sampled = min(n_train, TRAIN_SAMPLE) if spec.role == "replicate" else 0
+    n_evaluated = n_epochs(spec, n_train) * n_dev + n_sampled
     return pace.load_seconds + n_steps(spec, n_train) * pace.step_seconds + n_evaluated * pace.row_seconds
