@@ -12,8 +12,8 @@ import typer
 from frostline.cli.app import app
 from frostline.cli.flags import AsJson, DryRun, Model, TaskName, console, end, flagged, print_json, say
 from frostline.errors import UsageError
-from frostline.studies.requests.inside_settings import ChangeSettings, ScoutSettings
-from frostline.studies.requests.settings import FewSettings, FindSettings, HeadsSettings, SizesSettings, TrainSettings
+from frostline.studies.requests.inside_settings import ChangeSettings, HeadsSettings, ScoutSettings
+from frostline.studies.requests.settings import FewSettings, FindSettings, SizesSettings, TrainSettings
 
 
 @app.command()

@@ -33,7 +33,6 @@ from frostline.report.terminal import Screen
 from frostline.storage import atomic
 from frostline.storage.runs import check_place
 from frostline.studies.planning.axis import run_cost
-from frostline.studies.requests.config_file import resolved_config
 from frostline.studies.requests.parse import Parsed, depths_of
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.studies.study import RecordT, RequestT, ResolvedT, Results, Study, Totals
@@ -221,9 +220,8 @@ class Session:
         return study.chapter_so_far(resolved, results, self.resolver.store, Totals(done=frozenset(done)))
 
     def _write_settings(self, study: Study[Any, ResolvedT, Any], resolved: ResolvedT) -> None:
-        out, limit = self.options.out, self.options.max_cache_bytes
-        text = resolved_config(study.name, study.base(resolved), study.settings(resolved), out, limit)
-        atomic.write(out / f"{study.name}.yaml", text)
+        out = self.options.out
+        atomic.write(out / f"{study.name}.yaml", study.config(resolved, out, self.options.max_cache_bytes))
 
 
 @contextlib.contextmanager

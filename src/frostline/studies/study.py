@@ -24,6 +24,8 @@ from frostline.storage.runs import Store
 from frostline.studies.requests.config_file import resolved_config
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from frostline.studies.requests.resolve import Resolver
 
 RequestT = TypeVar("RequestT")
@@ -134,6 +136,8 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
 
     name: ClassVar[str]
     """of the command and its files: `curve` writes curve.json, curve.yaml and specs/curve-….json"""
+    trains: ClassVar[bool] = True
+    """whether its command has settings of training"""
 
     def check(self, request: RequestT) -> None:
         """Raises one UsageError with everything that is wrong with a request, before anything is read."""
@@ -210,6 +214,11 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
                 break
         return results
 
+    def config(self, resolved: ResolvedT, out: Path, max_cache_bytes: int | None = None) -> str:
+        """The resolved request as a YAML file that `--config` reads."""
+        own, base = self.settings(resolved), self.base(resolved)
+        return resolved_config(self.name, base, own, out, max_cache_bytes, trains=self.trains)
+
     def chapter_so_far(self, resolved: ResolvedT, results: Results, store: Store, totals: Totals) -> Chapter | None:
         """What the results so far add up to; None before there is anything to show."""
         if not self.is_showable(resolved, results):
@@ -219,7 +228,7 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
     def chapter_of(self, record: RecordT, resolved: ResolvedT, results: Results, store: Store) -> Chapter:
         """What a report shows of a record and the results that it was built from."""
         n_missing = sum(spec.key not in results.finished for spec in self.runs_ahead(resolved, results))
-        settings = resolved_config(self.name, self.base(resolved), self.settings(resolved), store.folder)
+        settings = self.config(resolved, store.folder)
         found = list(results.finished.values())
         return self.chapter(record, Source(store=store, results=found, settings=settings, n_missing=n_missing))
 

@@ -17,9 +17,9 @@ from frostline.studies.inside.few import FewRequest, FewStudy
 from frostline.studies.inside.heads import ROWS, HeadsRequest, HeadsStudy
 from frostline.studies.inside.scout import ROWS as SCORED_ROWS
 from frostline.studies.inside.scout import ScoutRequest, ScoutStudy
-from frostline.studies.requests.inside_settings import ChangeSettings, ScoutSettings
+from frostline.studies.requests.inside_settings import ChangeSettings, HeadsSettings, ScoutSettings
 from frostline.studies.requests.parse import Parsed, parse
-from frostline.studies.requests.settings import FewSettings, HeadsSettings
+from frostline.studies.requests.settings import FewSettings
 from frostline.studies.requests.values import read_number, read_sizes, read_strategies
 from frostline.studies.results import ChangeResult, FewResult, HeadsResult, ScoutResult, result_of
 

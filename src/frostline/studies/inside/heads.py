@@ -76,6 +76,7 @@ class HeadsStudy(Study[HeadsRequest, ResolvedHeads, HeadsRecord]):
     """Measure importance, then prune in every order."""
 
     name = "heads"
+    trains = False
 
     def check(self, request: HeadsRequest) -> None:
         """There are rows."""

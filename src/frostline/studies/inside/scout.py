@@ -73,6 +73,7 @@ class ScoutStudy(Study[ScoutRequest, ResolvedScout, ScoutReport]):
     """Fit a probe to every layer, and measure the layers under a fitted head."""
 
     name = "scout"
+    trains = False
 
     def check(self, request: ScoutRequest) -> None:
         """There are rows."""
@@ -95,8 +96,8 @@ class ScoutStudy(Study[ScoutRequest, ResolvedScout, ScoutReport]):
         return resolved.resolved
 
     def settings(self, resolved: ResolvedScout) -> dict[str, object]:
-        """Rows."""
-        return {"rows": resolved.rows}
+        """Rows, and the epochs of the full run that costs are compared with."""
+        return {"rows": resolved.rows, "epochs": resolved.resolved.base.epochs}
 
     def next_runs(self, resolved: ResolvedScout, results: Results) -> Sequence[Wanted]:  # noqa: ARG002
         """The probe of every layer, and the measured fit to the top layer."""

@@ -22,8 +22,8 @@ from frostline.studies.requests.setting import Setting
 
 _MAX_BYTES = 2**20
 _OF_TASK = ("data", "dev", "dev_share", "text", "text_pair", "label", "kind", "metric", "max_train", "max_dev")
-_OF_RUN = ("epochs", "batch_size", "max_length", "frozen_dropout", "threads", "device")
-_OF_OPTIMIZER = ("warmup_share", "weight_decay", "clip_norm", "precision", "master_seed")
+_OF_RUN = ("max_length", "threads", "device", "master_seed")
+_OF_TRAINING = ("epochs", "batch_size", "frozen_dropout", "warmup_share", "weight_decay", "clip_norm", "precision")
 
 
 def read_config(path: Path, known: Mapping[str, Setting], command: str) -> dict[str, Any]:
@@ -55,7 +55,13 @@ def read_config(path: Path, known: Mapping[str, Setting], command: str) -> dict[
 
 
 def resolved_config(
-    command: str, resolved: ResolvedRequest, own: Mapping[str, object], out: Path, max_cache_bytes: int | None = None
+    command: str,
+    resolved: ResolvedRequest,
+    own: Mapping[str, object],
+    out: Path,
+    max_cache_bytes: int | None = None,
+    *,
+    trains: bool = True,
 ) -> str:
     """A resolved request as a YAML file that `--config` reads.
 
@@ -65,11 +71,11 @@ def resolved_config(
         own: the command's own settings, by flag name.
         out: the output folder.
         max_cache_bytes: None where results are only read.
+        trains: whether the command has settings of training.
     """
     limit = {} if max_cache_bytes is None else {"cache-max-gb": max_cache_bytes / 2**30}
-    listed = yaml.safe_dump(
-        _shared(resolved, out) | limit | dict(own), sort_keys=False, default_flow_style=None, width=1000
-    )
+    settings = _shared(resolved, out) | (_training(resolved.base) if trains else {}) | limit | dict(own)
+    listed = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=1000)
     return f"# `frostline {command}` with every default filled in; run it again with `--config`.\n{listed}"
 
 
@@ -109,11 +115,16 @@ def _shared(resolved: ResolvedRequest, out: Path) -> dict[str, object]:
     return (
         {"model": request.model, "task": task.source or task.name, "out": str(out)}
         | {name.replace("_", "-"): getattr(task, name) for name in _OF_TASK if getattr(task, name) is not None}
-        | {name.replace("_", "-"): getattr(base, name) for name in (*_OF_RUN, *_OF_OPTIMIZER)}
+        | {name.replace("_", "-"): getattr(base, name) for name in _OF_RUN}
         | {"no-cache": not resolved.is_cached, "cache-dtype": request.cache_dtype}
         | {"varlen": base.layout == "varlen"}
-        | ({} if base.micro_batch_size is None else {"micro-batch-size": base.micro_batch_size})
     )
+
+
+def _training(base: RunSpec) -> dict[str, object]:
+    """The settings of all commands that train, by flag name."""
+    shared = {name.replace("_", "-"): getattr(base, name) for name in _OF_TRAINING}
+    return shared | ({} if base.micro_batch_size is None else {"micro-batch-size": base.micro_batch_size})
 
 
 def _read(path: Path) -> list[tuple[str, Any]]:

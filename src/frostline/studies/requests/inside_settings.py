@@ -11,8 +11,9 @@ from frostline.studies.requests.settings import (
     DataSettings,
     Flag,
     MachineSettings,
-    OptimizerSettings,
     OutputSettings,
+    PruningSettings,
+    ReadingSettings,
     StudySettings,
     SweepSettings,
 )
@@ -38,6 +39,12 @@ class ScoredSettings(TypedDict, total=False):
     """Which rows are scored before training."""
 
     rows: Annotated[int, Flag(help="maximum number of training rows to score", default="1000")]
+    epochs: Annotated[
+        int,
+        Flag(
+            help="passes over the training rows of the full run that costs are compared with", default="3, RoBERTa 10"
+        ),
+    ]
 
 
 class ChangeSettings(DataSettings, StudySettings, ComparedSettings, total=False):
@@ -45,6 +52,12 @@ class ChangeSettings(DataSettings, StudySettings, ComparedSettings, total=False)
 
 
 class ScoutSettings(
-    DataSettings, ScoredSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False
+    DataSettings, ScoredSettings, ReadingSettings, MachineSettings, OutputSettings, SweepSettings, total=False
 ):
     """Settings of `frostline.scout`."""
+
+
+class HeadsSettings(
+    DataSettings, PruningSettings, ReadingSettings, MachineSettings, OutputSettings, SweepSettings, total=False
+):
+    """Settings of `frostline.heads`."""

@@ -90,15 +90,20 @@ class OptimizerSettings(TypedDict, total=False):
         ),
     ]
     epochs: Annotated[int, Flag(default="3, RoBERTa 10")]
-    master_seed: int
     batch_size: int
     micro_batch_size: Annotated[int, Flag(default="the whole batch")]
-    max_length: int
     warmup_share: float
     weight_decay: float
     clip_norm: float
     precision: Literal["auto", "fp32", "bf16"]
     frozen_dropout: bool
+
+
+class ReadingSettings(TypedDict, total=False):
+    """How long rows are, and which random numbers are drawn; commands that train nothing have these too."""
+
+    max_length: int
+    master_seed: int
 
 
 class MachineSettings(TypedDict, total=False):
@@ -278,7 +283,9 @@ class PruningSettings(TypedDict, total=False):
     ]
 
 
-class StudySettings(SeedSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False):
+class StudySettings(
+    SeedSettings, OptimizerSettings, ReadingSettings, MachineSettings, OutputSettings, SweepSettings, total=False
+):
     """What all commands with many runs have in common."""
 
 
@@ -303,15 +310,16 @@ class FewSettings(CompareSettings, PerClassSettings, total=False):
 
 
 class TrainSettings(
-    DataSettings, ModelSettings, BundleSettings, OptimizerSettings, MachineSettings, OutputSettings, total=False
+    DataSettings,
+    ModelSettings,
+    BundleSettings,
+    OptimizerSettings,
+    ReadingSettings,
+    MachineSettings,
+    OutputSettings,
+    total=False,
 ):
     """Settings of `frostline.train`."""
-
-
-class HeadsSettings(
-    DataSettings, PruningSettings, OptimizerSettings, MachineSettings, OutputSettings, SweepSettings, total=False
-):
-    """Settings of `frostline.heads`."""
 
 
 PANELS: Mapping[str, tuple[Any, ...]] = {
@@ -328,7 +336,7 @@ PANELS: Mapping[str, tuple[Any, ...]] = {
         ModelSettings,
         PruningSettings,
     ),
-    "Training": (SeedSettings, OptimizerSettings),
+    "Training": (SeedSettings, OptimizerSettings, ReadingSettings),
     "Machine": (MachineSettings,),
     "Output": (OutputSettings, SweepSettings, BundleSettings),
 }
