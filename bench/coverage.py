@@ -159,7 +159,8 @@ def judge_of(world: World, drawn: Drawn, runs: Mapping[Depth, stats.Scored]) -> 
         if not mostly_failed[FULL]
     }
     enough = {depth: one for depth, one in counted.items() if len(one.scores) > 1}
-    return Judge(enough, world.depths, world.n_rows, CONFIDENCE)
+    failed = frozenset(depth for depth in world.depths if mostly_failed[depth])
+    return Judge(enough, world.depths, world.n_rows, CONFIDENCE, failed)
 
 
 def _chosen(scored: stats.Scored, seeds: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> stats.Scored:

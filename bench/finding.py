@@ -87,6 +87,7 @@ def question_of(world: World) -> Question:
     costs |= {depth: layer_forwards(world.n_layers - depth) / full for depth in world.depths}
     return Question(
         keep=KEEP,
+        chance=world.chance,
         seeds=tuple(range(N_SEEDS)),
         depths=world.depths,
         n_rows=world.n_rows,

@@ -65,6 +65,19 @@ def test_the_answer_is_given_with_what_it_took(found: Finished) -> None:
     assert found.json["protocol"] == "tuned"
 
 
+def test_the_verdicts_of_a_search_are_in_its_curve(found: Finished) -> None:
+    answer: dict[str, Any] = found.json["answer"]
+    asked, other = found.json["operating_points"]
+    assert (asked["plausible"], asked["established"]) == (answer["plausible"], answer["established"])
+    said = {one["n_frozen"]: one["verdict"] for one in asked["verdicts"]}
+    assert all(point["verdict"] == said[point["n_frozen"]] for point in found.json["points"])
+    assert [(point["is_better"], point["seeds_to_settle"]) for point in found.json["points"]] == [(None, None)] * len(
+        found.json["points"]
+    )
+    assert (other["verdicts"], other["established"], other["plausible"]) == ([], None, []), "of a scale not asked for"
+    assert [one["distribution"] for one in found.json["operating_points"]] == [[], []]
+
+
 def test_no_run_of_a_race_enters_a_mean(found: Finished) -> None:
     runs = runs_in(found.out).values()
     assert {result.spec.role for result in runs} == {"replicate", "tuning"}

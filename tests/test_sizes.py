@@ -110,3 +110,12 @@ def test_mistakes_are_told_in_one_line(
 ) -> None:
     task = (str(toy.model), str(toy.train), "--out", str(tmp_path / "out"))
     check_one_line(main(["curve", *task, *flags]), 2, words, capfd)
+
+
+def test_the_line_search_of_each_size_may_be_a_race(toy: Toy, tmp_path: Path) -> None:
+    task = (str(toy.model), str(toy.train), "--dev", str(toy.dev), "--train-sizes", "16,32")
+    raced = ("--lrs", "1e-3,1e-2,3e-2", "--line-search", "race", "--seeds", "2", "--batch-size", "4", "--frozen", "3")
+    found = frostline("curve", *task, *raced, "--epochs", "3", "--json", out=tmp_path / "out")
+    assert found.code == 0, found.stderr
+    curves = [sized["curve"] for sized in found.json["train_sizes"]]
+    assert all(len(curve["line_search"]) == 3 and curve["learning_rate"] for curve in curves)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import frostline as public
 from commands import Finished, Toy, frostline, runs_in
 from frostline import stats
+from frostline.errors import UsageError
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.studies.curve import CurveStudy
@@ -110,3 +112,8 @@ def test_from_the_command_line_it_says_what_would_settle_the_rest(curve: Finishe
 def test_a_plain_curve_does_only_what_was_asked(toy: Toy, tmp_path: Path) -> None:
     plain = frostline(*command(toy), out=tmp_path / "out")
     assert all(len(point["seeds"]) == 3 for point in plain.json["points"])
+
+
+def test_one_seed_can_settle_nothing(toy: Toy, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"until_settled needs at least 2 seeds .* use --seeds 2 or more"):
+        public.curve(toy.model, toy.train, dev=str(toy.dev), seeds=1, until_settled=True, out=tmp_path / "out")

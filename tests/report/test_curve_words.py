@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import synthetic
 from frostline.analysis import Curve, DepthShare, Established, WithoutFailed
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_tables import operating_table, paper_table, summary_table
@@ -213,3 +214,26 @@ def test_an_answer_recommends_nothing_that_did_not_learn(
     scores: dict[Depth, tuple[float, ...]], is_nothing: bool
 ) -> None:
     assert curve_words.recommends_nothing(make_curve(scores, keeps=(0.9,))) == is_nothing
+
+
+def test_failed_runs_of_the_full_model_are_in_the_same_sentence() -> None:
+    full, depth = [0.9, 0.91, 0.9, 0.89, 0.5], [0.89, 0.9, 0.9, 0.89, 0.9]
+    said = curve_words.answer(synthetic.make_curve(full, {3: depth}))
+    assert "(accuracy 0.896 against 0.820, chance 0.500; 1 of 5 runs of the full model failed)" in said
+
+
+def test_where_failed_runs_pull_every_mean_below_the_bar_the_established_depth_is_named() -> None:
+    full, depth = [0.9, 0.91, 0.9, 0.89, 0.9], [0.89, 0.9, 0.9, 0.5, 0.5]
+    said = curve_words.answer(synthetic.make_curve(full, {3: depth}))
+    assert said.startswith("No depth tried keeps 90% of the full score; the closest, training the last of 4 layers")
+    assert "90% of the full score is established for training the last of 4 layers (2 of 5 runs failed)" in said
+    assert said.endswith("Without the 2 runs that failed, the estimate is training the last of 4 layers.")
+
+
+def test_what_would_settle_open_depths_is_said() -> None:
+    full, near, open_one = [0.9, 0.91, 0.88, 0.89, 0.9], [0.89, 0.9, 0.9, 0.89, 0.9], [0.8, 0.83, 0.82, 0.8, 0.84]
+    curve = synthetic.make_curve(full, {2: near, 3: open_one})
+    n_seeds = curve.points[1].seeds_to_settle
+    needed = "more dev rows" if n_seeds is None else f"{n_seeds} seeds"
+    assert curve_words.seeds_needed(curve) == f" What would settle the open depths with 80% probability: 3: {needed}."
+    assert curve_words.seeds_needed(curve.replace(points=curve.points[:1])) == ""

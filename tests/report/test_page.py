@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from frostline.analysis import VIEWS, Interval, series
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_chapter import CurveChapter
 from frostline.report.formats.html import REFRESH_SECONDS, page
+from frostline.report.formats.registry import write_report
 from frostline.report.wording import curve_words
 
 from .chapters import make_chapter
@@ -221,3 +224,11 @@ def test_names_that_look_the_same_when_cut_keep_their_own_marks(n_curves: int) -
 def test_charts_are_valid_and_drawn_alike_without_altairs_checks() -> None:
     chapters = [make_chapter()]
     assert page.__wrapped__(chapters) == page(chapters)  # type: ignore[attr-defined]
+
+
+def test_a_run_that_diverged_has_fewer_epochs_than_the_others(tmp_path: Path) -> None:
+    chapter = make_chapter()
+    first, *others = chapter.runs
+    early = dataclasses.replace(chapter, runs=(first.replace(epoch_scores=first.epoch_scores[:1]), *others))
+    assert [len(points) for _, points in early.learning] == [len(points) for _, points in chapter.learning]
+    write_report([early], tmp_path / "report.html")

@@ -46,8 +46,10 @@ def test_values_and_intervals_are_those_of_the_records() -> None:
         assert [mark.interval for mark in marks] == [getattr(point, interval) for point in curve.points]
     above = seen(curve, "ratio_above_chance")
     assert [mark.value for mark in above.marks] == [point.ratio_above_chance for point in curve.points]
+    assert [mark.interval for mark in above.marks] == [point.ratio_above_chance_ci for point in curve.points]
+    older = curve.replace(points=tuple(point.replace(ratio_above_chance_ci=None) for point in curve.points))
     own, full = (np.array(point.scores) - curve.chance for point in (curve.points[0], curve.full))
-    assert above.marks[0].interval == stats.ratio_interval(own, full)
+    assert seen(older, "ratio_above_chance").marks[0].interval == stats.ratio_interval(own, full)
 
 
 def test_runs_lines_and_the_full_model_lie_where_the_view_puts_them() -> None:

@@ -27,21 +27,32 @@ def pair(spread: float = 0.0) -> CrossedPair:
 
 
 def test_without_rows_they_are_the_intervals_over_seeds() -> None:
-    assert pair().difference_interval() == pytest.approx(stats.difference_interval(OWN, FULL_SCORES), abs=1e-12)
-    assert pair().ratio_interval() == pytest.approx(stats.ratio_interval(OWN, FULL_SCORES), abs=1e-12)
+    alone = pair(0.02).on_these_rows()
+    assert alone.difference_interval() == pytest.approx(stats.difference_interval(OWN, FULL_SCORES), abs=1e-12)
+    assert alone.ratio_interval() == pytest.approx(stats.ratio_interval(OWN, FULL_SCORES), abs=1e-12)
     base = 0.5
-    assert pair().ratio_interval(base=base) == pytest.approx(
+    assert alone.ratio_interval(base=base) == pytest.approx(
         stats.ratio_interval(OWN - base, FULL_SCORES - base), abs=1e-12
     )
 
 
 def test_rows_make_them_wider_and_rows_that_both_models_share_do_not() -> None:
-    alone, rows = pair(), pair(0.02)
+    alone, rows = pair().on_these_rows(), pair(0.02)
     assert rows.margin((1.0, -1.0), 0.025) > 1.2 * alone.margin((1.0, -1.0), 0.025)
     shared = np.random.default_rng(3).normal(0.0, 0.02, 400)
     both = paired_by_seed(scored(OWN, shared=shared), scored(FULL_SCORES, shared=shared), N_ROWS)
     assert both is not None
     assert both.difference_interval() == pytest.approx(alone.difference_interval(), abs=1e-12)
+
+
+def test_models_without_a_mistake_are_as_if_one_row_were_wrong() -> None:
+    perfect = np.ones(4)
+    for n_rows in (20, 500):
+        made = not_paired(scored(perfect), scored(perfect), n_rows)
+        assert made is not None
+        one_wrong = (np.arange(n_rows) > 0).var() / n_rows
+        assert np.diag(made.rows) == pytest.approx([one_wrong, one_wrong])
+        assert stats.verdict(made, keep=0.9, base=0.0, error=0.01) == ("open" if n_rows == 20 else "kept")
 
 
 def test_a_model_against_itself_is_no_difference() -> None:

@@ -260,3 +260,38 @@ def _replayed(question: Question, scores: dict[Run, Outcome]) -> tuple[Decision,
         for depth, seed in step:
             outcomes.setdefault(depth, {})[seed] = scores[depth, seed]
     return step, steps
+
+
+def test_a_depth_where_most_runs_learned_nothing_is_never_the_answer() -> None:
+    """Chance is high: the bar is 0.561, and depths that give a constant answer reach 0.57."""
+    question = ask(chance=0.55)
+    means: dict[Depth, float] = {FULL: 0.623, 3: 0.62, 4: 0.615, 5: 0.571, 6: 0.57}
+    rng, outcomes = np.random.default_rng(0), dict[Depth, dict[int, Outcome | None]]()
+    while isinstance(step := search_rules.next_step(question, outcomes), list):
+        for depth, seed in step:
+            made = outcome(means[depth] + rng.normal(0, 1e-3), has_failed=depth in (5, 6))
+            outcomes.setdefault(depth, {})[seed] = made
+    assert (step.n_frozen, step.is_decided) == (4, False)
+    assert step.because == "half or more of the runs learned nothing: 5 frozen layers, 6 frozen layers"
+    assert search_rules.verdicts(question, outcomes) == {3: "open", 4: "kept", 5: "open", 6: "open"}
+    sound = {depth: {seed: outcome(one.score) for seed, one in runs.items() if one} for depth, runs in outcomes.items()}
+    assert search_rules.verdicts(question, sound)[6] == "kept", "the same scores of runs that learned something"
+
+
+def test_a_full_model_that_is_not_above_chance_ends_the_search_on_both_scales() -> None:
+    for base in (0.0, 0.85):
+        decision, rounds = searched(ask(base=base, chance=0.85), dict.fromkeys(with_full(DEPTHS), 0.84))
+        assert (decision.n_frozen, decision.is_decided) == (FULL, False)
+        assert decision.because == "the full model did not learn: its mean score is 0.8402, not above 0.85"
+        assert len(rounds) == 1
+
+
+@pytest.mark.parametrize(("seeds", "is_decided"), [((0, 1, 2, 3, 4), True), ((0, 1, 2, 3), False)])
+def test_nothing_is_decided_by_fewer_than_four_runs_of_the_full_model(seeds: tuple[int, ...], is_decided: bool) -> None:
+    question, outcomes = ask(seeds=seeds), dict[Depth, dict[int, Outcome | None]]()
+    while isinstance(step := search_rules.next_step(question, outcomes), list):
+        for depth, seed in step:
+            crashed = depth is FULL and seed == 0
+            outcomes.setdefault(depth, {})[seed] = None if crashed else outcome(STEEP[depth] + 1e-4 * seed)
+    assert step.is_decided == is_decided
+    assert is_decided or step.because == "runs of the full model crashed"

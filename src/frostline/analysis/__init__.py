@@ -32,7 +32,7 @@ from frostline.analysis.curve_records import (
     TriedRate,
 )
 from frostline.analysis.curves import Along, build_curve
-from frostline.analysis.points import Replicates
+from frostline.analysis.points import Replicates, chance_of
 from frostline.analysis.provenance import Provenance, RunLine
 from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
 from frostline.analysis.sizes import Equal, Interaction, RatedCurve, Rates, SizedCurve, Sizes, build_sizes, interactions
@@ -81,6 +81,7 @@ __all__ = [
     "build_comparison",
     "build_curve",
     "build_sizes",
+    "chance_of",
     "dev_scores",
     "dev_variance",
     "has_failed",

@@ -9,7 +9,7 @@ import numpy as np
 
 from frostline import stats
 from frostline.analysis.curve_records import CurveCost, Interval, Replicated, RunCounts
-from frostline.analysis.points import Frame, Replicates, make_frame, pair_with_full, replicated
+from frostline.analysis.points import Frame, Replicates, make_frame, pair_with_full, replicated, unless_equal
 from frostline.analysis.resampling import RESAMPLING_SEED
 from frostline.analysis.warnings import failed_words, run_warnings
 from frostline.records.requests import StudyRequest
@@ -60,9 +60,9 @@ class ProbePoint(Record):
     depth: int
     """layers below the probe (0: embeddings only)"""
     mean: float
-    """mean score over the seeds, which draw the held-out rows"""
+    """mean score over the seeds; a fit that draws nothing gives each the same score"""
     ci: Interval | None
-    """95% interval of the mean (Student's t); None below three seeds"""
+    """95% interval of the mean (Student's t); None below three seeds, or if all scores are the same"""
     scores: tuple[float, ...]
     """one score per seed"""
 
@@ -197,7 +197,12 @@ def probe_points(results: Iterable[RunResult]) -> tuple[ProbePoint, ...]:
         for probe in result.probes:
             scores.setdefault(probe.depth, []).append(probe.score)
     return tuple(
-        ProbePoint(depth=depth, mean=stats.mean(values), ci=stats.t_interval(values), scores=tuple(values))
+        ProbePoint(
+            depth=depth,
+            mean=stats.mean(values),
+            ci=unless_equal(values, stats.t_interval(values)),
+            scores=tuple(values),
+        )
         for depth, values in sorted(scores.items())
     )
 

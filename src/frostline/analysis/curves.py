@@ -155,7 +155,7 @@ class _Maker:
         """The operating points of the runs that did not fail; none where no run did, because they are the same."""
         if not any(point.n_failed for point in (full, *points.values())):
             return ()
-        means = {place: p.mean_without_failed for place, p in points.items() if p.mean_without_failed is not None}
+        means = {place: mean for place, point in points.items() if (mean := _sound_mean(point)) is not None}
         found = []
         for keep, scale in itertools.product(keeps, scales):
             base, best = self.frame.base(scale), full.mean_without_failed
@@ -174,6 +174,11 @@ class _Maker:
         rng = np.random.default_rng(RESAMPLING_SEED)
         shares = stats.depth_distribution(scored, keep=keep, base=base, rng=rng)
         return tuple(DepthShare(**self.places.named(place), share=share) for place, share in shares.items())
+
+
+def _sound_mean(point: Point) -> float | None:
+    """The mean of the runs that did not fail; of all runs where half or more did."""
+    return point.mean if 2 * point.n_failed >= len(point.scores) else point.mean_without_failed
 
 
 def _called(place: Depth, axis: ResolvedAxis | None) -> str:

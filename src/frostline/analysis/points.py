@@ -107,8 +107,13 @@ def make_frame(protocol: Protocol, groups: Mapping[str, Replicates], full: Repli
     if metric is None:
         raise FrostlineError("the runs do not say what their metric is; their task is not resolved")
     first = results[0]
-    chance = kind_of(first.spec.task).chance(metric, first.predictions.labels.array())
-    return Frame(metric=metric, chance=chance, n_layers=first.n_layers, n_rows=first.n_dev, full_runs=full)
+    return Frame(metric=metric, chance=chance_of(first), n_layers=first.n_layers, n_rows=first.n_dev, full_runs=full)
+
+
+def chance_of(result: RunResult) -> float:
+    """The best score without reading a text, from the run's dev labels: what older runs store is defined otherwise."""
+    task = result.spec.task
+    return kind_of(task).chance(task.metric or "", result.predictions.labels.array())
 
 
 def _check_alike(what: str, group: Replicates) -> None:
@@ -137,7 +142,7 @@ def _check_comparable(protocol: Protocol, specs: Sequence[RunSpec]) -> None:
 
 
 def _check_same_data(results: Sequence[RunResult]) -> None:
-    seen = {(result.chance, result.n_layers, result.predictions.rows, result.predictions.labels) for result in results}
+    seen = {(result.n_layers, result.predictions.rows, result.predictions.labels) for result in results}
     if len(seen) != 1:
         raise DataError("the runs were not scored on the same dev rows of the same task; they cannot be compared")
 
@@ -161,32 +166,30 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
     failed = [result.spec.seed for result in results if result.spec.seed in group.failed]
     succeeded = [result.score for result in results if result.spec.seed not in group.failed]
     mean = _mean(scores)
-    pairs = [(result.score, frame.full[result.spec.seed]) for result in results if result.spec.seed in frame.full]
-    own, others = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
     ratio = _share(mean, frame.full_mean, frame.base("ratio"))
     above_chance = _share(mean, frame.full_mean, frame.base("ratio_above_chance"))
-    pair = pair_with_full(group, frame)
+    pair, over_seeds = pair_with_full(group, frame), _over_seeds(group, frame)
     return Replicated(
         n_frozen=n_frozen,
         trained_layers=trained_above(FULL if n_frozen is None else n_frozen, frame.n_layers),
         mean=mean,
         std=stats.std(scores),
-        ci=_unless_equal(scores, stats.t_interval(scores)),
+        ci=unless_equal(scores, stats.t_interval(scores)),
         ci_dev=_dev_interval(group, scores, frame.n_rows),
         seeds=tuple(result.spec.seed for result in results),
         scores=tuple(scores),
         train_scores=tuple(result.train_score for result in results if result.train_score is not None),
         train_loss=tuple(result.epochs[-1].train_loss for result in results),
         other_metrics=_other_metrics(frame.metric, results),
-        difference=_mean([score - other for score, other in pairs]),
-        difference_ci=_difference_interval(own, others, is_full=group is frame.full_runs),
+        difference=over_seeds.difference,
+        difference_ci=over_seeds.difference_ci,
         difference_ci_dev=None if pair is None else pair.difference_interval(),
         ratio=ratio,
-        ratio_ci=None if ratio is None else _ratio_interval(own, others),
-        ratio_ci_dev=_ratio_interval_dev(pair, ratio),
+        ratio_ci=over_seeds.ratio_ci,
+        ratio_ci_dev=_ratio_interval_of(pair, ratio),
         ratio_above_chance=above_chance,
-        ratio_above_chance_ci=None if above_chance is None else _ratio_interval(own, others, frame.chance),
-        ratio_above_chance_ci_dev=_ratio_interval_dev(pair, above_chance, frame.chance),
+        ratio_above_chance_ci=over_seeds.above_chance_ci,
+        ratio_above_chance_ci_dev=_ratio_interval_of(pair, above_chance, frame.chance),
         learning_rate=group.specs[0].learning_rate or None,
         trained_parameters=results[0].cost.trained_parameters if results else None,
         seconds=_mean([result.cost.seconds for result in results]),
@@ -201,7 +204,7 @@ def replicated(n_frozen: Depth | None, group: Replicates, frame: Frame) -> Repli
     )
 
 
-def _unless_equal(values: Sequence[float] | stats.Floats, interval: Interval | None) -> Interval | None:
+def unless_equal(values: Sequence[float] | stats.Floats, interval: Interval | None) -> Interval | None:
     """The interval; None where all values are the same: that they do not vary is not known at 95%."""
     return None if len(values) and stats.is_equal(min(values), max(values)) else interval
 
@@ -209,7 +212,7 @@ def _unless_equal(values: Sequence[float] | stats.Floats, interval: Interval | N
 def _difference_interval(own: stats.Floats, others: stats.Floats, *, is_full: bool) -> Interval | None:
     """The interval of a difference; the full model differs from itself by exactly 0."""
     interval = stats.difference_interval(own, others)
-    return interval if is_full else _unless_equal(own - others, interval)
+    return interval if is_full else unless_equal(own - others, interval)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -227,24 +230,65 @@ def _share(mean: float | None, full_mean: float | None, base: float) -> float | 
     return (mean - base) / (full_mean - base)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OverSeeds:
+    """A comparison with the full model on these dev rows: how far new seeds may move it."""
+
+    difference: float | None = None
+    difference_ci: Interval | None = None
+    ratio_ci: Interval | None = None
+    above_chance_ci: Interval | None = None
+
+
+def _over_seeds(group: Replicates, frame: Frame) -> _OverSeeds:
+    """Paired by seed; or, if the full model has other seeds, over all runs, as the ratio is."""
+    own = {result.spec.seed: result.score for result in group.finished()}
+    if not own or not frame.full:
+        return _OverSeeds()
+    if own.keys() == frame.full.keys():
+        values, others = np.array(list(own.values())), np.array([frame.full[seed] for seed in own])
+        return _OverSeeds(
+            difference=stats.mean(values - others),
+            difference_ci=_difference_interval(values, others, is_full=group is frame.full_runs),
+            ratio_ci=_ratio_interval(values, others),
+            above_chance_ci=_ratio_interval(values, others, frame.chance),
+        )
+    mean, full_mean = stats.mean(list(own.values())), stats.mean(list(frame.full.values()))
+    pair = pair_with_full(group, frame)
+    alone = None if pair is None else pair.on_these_rows()
+    varies = alone is not None and alone.margin((1.0, -1.0), 0.025) > 0
+    return _OverSeeds(
+        difference=mean - full_mean,
+        difference_ci=alone.difference_interval() if alone is not None and varies else None,
+        ratio_ci=_ratio_interval_of(alone, _share(mean, full_mean, 0.0)),
+        above_chance_ci=_ratio_interval_of(alone, _share(mean, full_mean, frame.chance), frame.chance),
+    )
+
+
 def _ratio_interval(own: stats.Floats, others: stats.Floats, base: float = 0.0) -> Interval | None:
-    # If runs crashed, there are fewer pairs than runs, and the mean of the paired full runs may not be above the base.
-    is_above = len(others) and stats.is_above(stats.mean(others), base)
-    return stats.ratio_interval(own - base, others - base) if is_above else None
+    return stats.ratio_interval(own - base, others - base) if stats.is_above(stats.mean(others), base) else None
 
 
-def _ratio_interval_dev(pair: stats.CrossedPair | None, ratio: float | None, base: float = 0.0) -> Interval | None:
+def _ratio_interval_of(pair: stats.CrossedPair | None, ratio: float | None, base: float = 0.0) -> Interval | None:
     return None if pair is None or ratio is None else pair.ratio_interval(base=base)
 
 
 def pair_with_full(group: Replicates, frame: Frame) -> stats.CrossedPair | None:
-    """The means of these runs and of the full model over the seeds that both have; None below three."""
-    if frame.full_runs is None:
+    """The means of these runs and of the full model; None below three runs of either.
+
+    They are paired by seed if both have the same seeds. A search runs more seeds of the full model than of a depth, and
+    runs may crash: then all runs of both count, not paired, so that an interval is always about the means it is shown
+    with.
+    """
+    full = frame.full_runs
+    if full is None or min(len(group.resampled), len(full.resampled)) < stats.MIN_SEEDS:
         return None
-    seeds = [seed for seed in group.resampled if seed in frame.full_runs.resampled]
-    if len(seeds) < stats.MIN_SEEDS:
-        return None
-    return stats.paired_by_seed(group.scored(seeds), frame.full_runs.scored(seeds), frame.n_rows)
+    own, others = group.scored(list(group.resampled)), full.scored(list(full.resampled))
+    if group is full:
+        return stats.paired_by_seed(own, own, frame.n_rows)
+    if group.resampled.keys() != full.resampled.keys():
+        return stats.not_paired(own, others, frame.n_rows)
+    return stats.paired_by_seed(own, full.scored(list(group.resampled)), frame.n_rows)
 
 
 def _other_metrics(metric: str, results: Sequence[RunResult]) -> dict[str, OtherMetric]:
@@ -259,4 +303,4 @@ def _dev_interval(group: Replicates, scores: Sequence[float], n_rows: int) -> In
     if len(scores) < stats.MIN_SEEDS:
         return None
     variance = float(np.var(np.array(list(group.resampled.values())).mean(axis=0), ddof=1))
-    return stats.crossed_interval(scores, variance, n_rows)
+    return stats.crossed_interval(scores, max(variance, stats.least_row_variance(n_rows)), n_rows)

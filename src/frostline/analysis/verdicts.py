@@ -24,6 +24,8 @@ class Judge:
     depths: tuple[int, ...]
     n_rows: int
     confidence: float
+    mostly_failed: frozenset[int] = frozenset()
+    """depths where half of the runs or more learned nothing: none of them is called kept, whatever its mean"""
     n_looks: int = 1
     """how often verdicts may be given while seeds are added: the error is divided by it"""
 
@@ -35,7 +37,8 @@ class Judge:
             groups = {FULL: full}
             groups.update(depths.items())
         scored = {depth: found for depth, group in groups.items() if (found := _scored(group)) is not None}
-        return cls(scored, tuple(sorted(depths)), frame.n_rows, confidence)
+        failed = frozenset(depth for depth, group in depths.items() if group.has_mostly_failed)
+        return cls(scored, tuple(sorted(depths)), frame.n_rows, confidence, failed)
 
     @functools.cached_property
     def pairs(self) -> dict[int, stats.CrossedPair | None]:
@@ -49,9 +52,10 @@ class Judge:
 
     def verdicts(self, keep: float, base: float) -> dict[int, stats.Verdict]:
         """Whether each depth keeps a share of what the full model has above a base."""
-        return {
+        said = {
             depth: stats.verdict(pair, keep=keep, base=base, error=self._error) for depth, pair in self.pairs.items()
         }
+        return said | {depth: "open" for depth in self.mostly_failed if said[depth] == "kept"}
 
     def is_better(self, depth: int) -> bool:
         """Whether a depth is surely better than the full model."""

@@ -12,6 +12,7 @@ from frostline import stats
 from frostline.analysis.axis.operating_records import OperatingPoint
 from frostline.analysis.axis.places import value_of
 from frostline.analysis.curve_records import Curve, Interval, Point
+from frostline.analysis.points import unless_equal
 from frostline.records.depth import Depth
 
 View = Literal["score", "difference", "ratio", "ratio_above_chance", "train_score"]
@@ -129,10 +130,10 @@ def _interval(curve: Curve, point: Point, view: View, seen: Callable[[float], fl
 
 
 def _above_chance_interval(curve: Curve, point: Point) -> Interval | None:
-    full = dict(zip(curve.full.seeds, curve.full.scores, strict=True))
-    pairs = [(own, full[seed]) for seed, own in zip(point.seeds, point.scores, strict=True) if seed in full]
-    own, others = (np.array([pair[side] for pair in pairs]) - curve.chance for side in (0, 1))
-    return stats.ratio_interval(own, others) if len(pairs) and stats.is_above(stats.mean(others), 0.0) else None
+    if point.ratio_above_chance_ci is not None or point.seeds != curve.full.seeds:
+        return point.ratio_above_chance_ci
+    own, others = (np.array(scores) - curve.chance for scores in (point.scores, curve.full.scores))  # of release 0.1
+    return stats.ratio_interval(own, others) if len(others) and stats.is_above(stats.mean(others), 0.0) else None
 
 
 def _training_mark(point: Point) -> Mark:
@@ -140,6 +141,6 @@ def _training_mark(point: Point) -> Mark:
     return Mark(
         at=value_of(point),
         value=stats.mean(scores) if scores else None,
-        interval=stats.t_interval(scores),
+        interval=unless_equal(scores, stats.t_interval(scores)),
         by_seed=tuple(zip(point.seeds, scores, strict=True)),
     )

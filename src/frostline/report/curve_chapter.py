@@ -117,8 +117,8 @@ class CurveChapter(Chapter):
 
     @property
     def note(self) -> str:
-        """What the columns of the tables mean."""
-        return curve_words.INTERVALS_NOTE
+        """What the columns of the tables mean, and what would settle open verdicts."""
+        return f"{curve_words.INTERVALS_NOTE}{curve_words.seeds_needed(self.curve)}"
 
     @property
     def learning(self) -> Learning:
@@ -201,7 +201,10 @@ class CurveChapter(Chapter):
 
     def _learning_at(self, at: Depth) -> list[tuple[int, float]]:
         scores = [run.epoch_scores for run in self._replicates if self._place(run) == at]
-        return [(epoch, stats.mean(values)) for epoch, values in enumerate(zip(*scores, strict=True), start=1)]
+        # A run that diverged has fewer epochs; after them it stays where it is.
+        n_epochs = max((len(one) for one in scores), default=0)
+        at_epoch = [[one[min(epoch, len(one) - 1)] for one in scores] for epoch in range(n_epochs)]
+        return [(number, stats.mean(values)) for number, values in enumerate(at_epoch, start=1)]
 
 
 def _axis_sections(chapters: Sequence[CurveChapter], axis: AxisName) -> Iterator[Section | None]:

@@ -1,7 +1,7 @@
 """Statistics on plain arrays: numbers in, numbers out. Random functions take their generator as an argument."""
 
 from frostline.stats.basics import ROUNDING, Floats, Interval, Rows, is_above, is_equal, mean, reaches, std
-from frostline.stats.crossed import CrossedPair, Scored, not_paired, paired_by_seed
+from frostline.stats.crossed import CrossedPair, Scored, least_row_variance, not_paired, paired_by_seed
 from frostline.stats.intervals import (
     MIN_SEEDS,
     crossed_interval,
@@ -55,6 +55,7 @@ __all__ = [
     "is_better",
     "is_equal",
     "is_monotone",
+    "least_row_variance",
     "mean",
     "not_paired",
     "operating_depth",

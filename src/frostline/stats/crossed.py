@@ -4,10 +4,14 @@ A score varies because another seed trains another model, and because other rows
 crossed: every seed's model answers all rows. Their variances add, and what belongs to one seed on one row (the
 interaction) is contained in both parts, so it is taken off once. The row part comes from resampled rows, the same ones
 for both models, so that rows that are hard for both cancel out in a difference.
+
+A model without mistakes has the same score on all resampled rows, but new rows may hold one that it gets wrong. So its
+variance over rows counts as at least that of one wrong row.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -115,6 +119,10 @@ class CrossedPair:
             row_freedom=self.row_freedom,
         )
 
+    def on_these_rows(self) -> CrossedPair:
+        """The same pair under new seeds alone."""
+        return dataclasses.replace(self, rows=np.zeros((2, 2)), interaction=np.zeros(2))
+
     def difference_interval(self, *, confidence: float = 0.95) -> Interval:
         """The interval of own minus full."""
         value, half = float(self.means[0] - self.means[1]), self.margin((1.0, -1.0), (1 - confidence) / 2)
@@ -178,11 +186,19 @@ def not_paired(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
     return _crossed(own, full, parts, n_rows)
 
 
+def least_row_variance(n_rows: int) -> float:
+    """The variance over rows of a share of right answers if one of these rows is wrong."""
+    return (n_rows - 1) / n_rows**3
+
+
 def _crossed(own: Scored, full: Scored, seeds: Sequence[SeedPart], n_rows: int) -> CrossedPair:
+    rows = np.cov([own.by_row, full.by_row])
+    if own is not full:  # a model differs from itself by exactly 0
+        np.fill_diagonal(rows, np.maximum(np.diag(rows), least_row_variance(n_rows)))
     return CrossedPair(
         means=np.array([own.mean, full.mean]),
         seeds=tuple(seeds),
-        rows=np.cov([own.by_row, full.by_row]),
+        rows=rows,
         interaction=np.array([own.interaction, full.interaction]),
         row_freedom=1 / (1 / (n_rows - 1) + 1 / (len(own.resampled) - 1)),
     )

@@ -44,6 +44,8 @@ class Question:
     """share of the full score"""
     base: float = 0.0
     """the score that counts as nothing: 0, or chance"""
+    chance: float = -math.inf
+    """the full model must be above it, whatever the base"""
     confidence: float = 0.95
     """how sure an answer must be"""
     seeds: tuple[int, ...]

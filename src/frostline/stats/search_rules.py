@@ -67,7 +67,8 @@ class Sample:
 def next_step(question: Question, outcomes: Outcomes) -> Decision | list[Run]:
     """The end of the search, or the runs to do next."""
     full = sample(question, outcomes, FULL, FIRST_SEEDS)
-    if not full.missing and (fault := _fault(question, full)):
+    n_crashed = sum(one is None for one in outcomes.get(FULL, {}).values())
+    if not full.missing and (fault := _fault(question, full, n_crashed)):
         return Decision(n_frozen=FULL, is_decided=False, because=fault)
     runs = _wanted(question, outcomes)
     if not runs:
@@ -105,14 +106,15 @@ def first_runs(question: Question) -> list[Run]:
     return _opening(question, {})
 
 
-def _fault(question: Question, full: Sample) -> str | None:
+def _fault(question: Question, full: Sample, n_crashed: int) -> str | None:
     """Why nothing can be decided, whatever the depths do."""
-    if len(full.runs) < 2:
+    if len(question.seeds) - n_crashed < max(2, question.full_seeds):
         return "runs of the full model crashed"
     if full.has_mostly_failed:
         return "half or more of the full model's runs learned nothing"
-    if not is_above(full.mean, question.base):
-        return f"the full model did not learn: its mean score is {full.mean:.4g}, not above {question.base:.4g}"
+    least = max(question.base, question.chance)
+    if full.runs and not is_above(full.mean, least):
+        return f"the full model did not learn: its mean score is {full.mean:.4g}, not above {least:.4g}"
     return None
 
 
@@ -189,6 +191,8 @@ def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
             error=question.error_kept,
             error_short=question.error_short,
         )
+        if said == "kept" and sample(question, outcomes, depth, n_seeds).has_mostly_failed:
+            continue  # nobody should freeze layers where half of the runs learn nothing, whatever their mean
         if said != "open":
             return said
     return "open"
@@ -197,7 +201,8 @@ def _verdict(question: Question, outcomes: Outcomes, depth: int) -> Verdict:
 def _pair(question: Question, outcomes: Outcomes, depth: int, n_seeds: int) -> CrossedPair | None:
     """A depth and the full model at a look; None before its runs have ended."""
     own, full = (sample(question, outcomes, one, n_seeds) for one in (depth, FULL))
-    if own.missing or full.missing or min(len(own.runs), len(full.runs)) < 2 or full.has_mostly_failed:
+    is_short_of_runs = len(own.runs) < 2 or len(full.runs) < max(2, question.full_seeds)
+    if own.missing or full.missing or is_short_of_runs or full.has_mostly_failed:
         return None
     return _compared(own, full, question.n_rows)
 
@@ -231,10 +236,20 @@ def _settled(question: Question, outcomes: Outcomes) -> Decision:
 
 
 def _why_open(question: Question, outcomes: Outcomes, unsure: Sequence[int]) -> str:
-    """Why the seeds did not settle it: runs crashed, or depths are too close to the bar."""
+    """Why the seeds did not settle it: runs crashed or learned nothing, or depths are too close to the bar."""
     crashed = [depth for depth in unsure if None in outcomes.get(depth, {}).values()]
-    named = ", ".join(question.words(depth) for depth in crashed or unsure)
-    return f"runs crashed: {named}" if crashed else f"too close to the bar for {len(question.seeds)} seeds: {named}"
+    failed = [depth for depth in unsure if _has_mostly_failed(question, outcomes, depth)]
+    named = ", ".join(question.words(depth) for depth in crashed or failed or unsure)
+    if crashed:
+        return f"runs crashed: {named}"
+    if failed:
+        return f"half or more of the runs learned nothing: {named}"
+    return f"too close to the bar for {len(question.seeds)} seeds: {named}"
+
+
+def _has_mostly_failed(question: Question, outcomes: Outcomes, depth: int) -> bool:
+    latest = _latest(question, outcomes, depth)
+    return latest is not None and latest.has_mostly_failed
 
 
 def _unsure(said: Mapping[int, Verdict]) -> list[int]:
@@ -244,11 +259,12 @@ def _unsure(said: Mapping[int, Verdict]) -> list[int]:
 
 
 def _estimate(question: Question, outcomes: Outcomes) -> Depth:
-    """The largest depth tried so far whose mean reaches the bar."""
+    """The largest depth tried so far whose mean reaches the bar, and where most runs learned something."""
     full = _latest(question, outcomes, FULL)
     if full is None:
         return FULL
-    found = {depth: own.mean for depth in question.depths if (own := _latest(question, outcomes, depth)) is not None}
+    latest = {depth: own for depth in question.depths if (own := _latest(question, outcomes, depth)) is not None}
+    found = {depth: own.mean for depth, own in latest.items() if not own.has_mostly_failed}
     return operating_depth(found, bar_of(question.keep, full.mean, question.base))
 
 

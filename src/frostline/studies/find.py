@@ -13,12 +13,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from frostline import stats
-from frostline.analysis import Along, Answer, Curve, Established, Finding, Places, build_curve, value_of, words_at
+from frostline.analysis import (
+    Along,
+    Answer,
+    Curve,
+    DepthVerdict,
+    Established,
+    Finding,
+    OperatingPoint,
+    Places,
+    build_curve,
+    value_of,
+    words_at,
+)
 from frostline.analysis.axis.places import Named
 from frostline.errors import DataError, UsageError
 from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
-from frostline.records.depth import FULL, AxisName, Depth
+from frostline.records.depth import FULL, AxisName, Depth, with_full
 from frostline.records.requests import ResolvedRequest, StudyRequest
 from frostline.records.serial import read_record, request_fields
 from frostline.records.specs import RunSpec
@@ -154,7 +166,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             runs=totals.counts(results.finished.values(), len(results.crashed)),
             along=Along(axis=resolved.resolved.axis),
         )
-        curve = _without_verdicts(curve)
+        curve = _with_verdicts_of(search, curve)
         warnings = tuple(dict.fromkeys([*_better(curve), *curve.warnings]))
         fields = {f.name: getattr(curve, f.name) for f in dataclasses.fields(curve)} | {"warnings": warnings}
         return Finding(
@@ -213,15 +225,44 @@ def _check_budget(search: ResolvedSearch) -> None:
         )
 
 
-def _without_verdicts(curve: Curve) -> Curve:
-    """A search says itself what it decided. Verdicts and gains of a curve do not pay for looking after every seed."""
+def _with_verdicts_of(search: DepthSearch, curve: Curve) -> Curve:
+    """The curve with the verdicts of the search, which pay for every look, on the scale that it was asked for.
+
+    What a curve says of its own does not pay for looks, and knows nothing of depths that were not tried.
+    """
+    request, places = search.search.resolved.request, Places(curve.axis, curve.n_layers)
+    said = search_rules.verdicts(search.question, search.outcomes)
+    by_value = {places.value(place): one for place, one in said.items()}
+    own = {
+        "verdicts": tuple(DepthVerdict(**places.named(place), verdict=one) for place, one in said.items()),
+        "established": _established(search, places),
+        "plausible": _plausible(search, places),
+    }
+    nothing = {"verdicts": (), "established": None, "plausible": ()}
+
+    def is_asked(point: OperatingPoint) -> bool:
+        is_defined = point.trained_layers is not None
+        return is_defined and (point.keep, point.scale) == (request.keep[0], request.scale)
+
     return curve.replace(
         gains=(),
-        points=tuple(point.replace(verdict=None, is_better=None) for point in curve.points),
+        points=tuple(
+            point.replace(verdict=by_value[value_of(point)], is_better=None, seeds_to_settle=None)
+            for point in curve.points
+        ),
         operating_points=tuple(
-            one.replace(verdicts=(), established=None, plausible=()) for one in curve.operating_points
+            one.replace(distribution=(), **(own if is_asked(one) else nothing)) for one in curve.operating_points
         ),
     )
+
+
+def _established(search: DepthSearch, places: Places) -> Established:
+    sure = stats.established_depth(search_rules.verdicts(search.question, search.outcomes))
+    return Established(**places.named(sure), trained_layers=places.trained_layers(sure))
+
+
+def _plausible(search: DepthSearch, places: Places) -> tuple[Depth, ...]:
+    return tuple(map(places.value, search_rules.plausible(search.question, search.outcomes)))
 
 
 def _answer(curve: Curve, search: DepthSearch) -> Answer:
@@ -233,7 +274,6 @@ def _answer(curve: Curve, search: DepthSearch) -> Answer:
     if decision is not None:
         named = places.named(decision.n_frozen)
     trained = point.trained_layers if decision is None else places.trained_layers(decision.n_frozen)
-    sure = stats.established_depth(search_rules.verdicts(search.question, search.outcomes))
     return Answer(
         keep=request.keep[0],
         scale=request.scale,
@@ -242,8 +282,8 @@ def _answer(curve: Curve, search: DepthSearch) -> Answer:
         confidence=request.confidence,
         decision="decided" if decision is not None and decision.is_decided else "open",
         stopped_because="the search is under way" if decision is None else _because(decision, search),
-        plausible=tuple(map(places.value, search_rules.plausible(search.question, search.outcomes))),
-        established=Established(**places.named(sure), trained_layers=places.trained_layers(sure)),
+        plausible=_plausible(search, places),
+        established=_established(search, places),
     )
 
 
@@ -253,7 +293,11 @@ def _because(decision: Decision, search: DepthSearch) -> str:
     untried = [str(one.value) for one in axis.values if one.place not in search.outcomes]
     if decision.is_decided or not untried or "budget" not in decision.because:
         return decision.because
-    whole = math.ceil(10 * runs_of_curve(search.search.resolved)) / 10
+    question, outcomes = search.question, search.outcomes
+    done = [(depth, seed) for depth, by_seed in outcomes.items() for seed in by_seed]
+    all_runs = [(depth, seed) for depth in with_full(question.depths) for seed in question.seeds]
+    # Races that are over may have cost more than was foreseen.
+    whole = math.ceil(10 * question.cost(done, [run for run in all_runs if run not in done])) / 10
     noun = "depths" if axis.named is None else "values"
     return f"{decision.because}; {noun} not tried: {', '.join(untried)}; --budget {whole:g} pays for the whole curve"
 
@@ -264,7 +308,7 @@ def _better(curve: Curve) -> Iterator[str]:
         if point.difference is not None and stats.is_above(point.difference, 0.0):
             interval = point.difference_ci_dev
             is_sure = interval is not None and stats.is_above(interval[0], 0.0)
-            how = "its interval is above 0" if is_sure else "within noise"
+            how = "its own 95% interval is above 0" if is_sure else "within noise"
             what = words_at(curve, value_of(point)) if curve.axis else f"{point.n_frozen} frozen layers"
             yield f"{what} score {point.difference:.2g} above the full model ({how})"
 

@@ -229,6 +229,7 @@ def part_of(study: CurveStudy, resolved: ResolvedRequest, results: Results) -> R
     keys = {wanted.spec.key for wanted in study.next_runs(resolved, results)}
     return Results(
         finished={key: result for key, result in results.finished.items() if key in keys},
+        paused={place: paused for place, paused in results.paused.items() if place[0] in keys},
         crashed=results.crashed & keys,
     )
 

@@ -139,7 +139,8 @@ def _second(comparison: Comparison, top: StrategyPoint) -> str:
         return f"No strategy on the front keeps {share}."
     if enough.name == "full":
         return f"No faster strategy keeps {share}."
-    kept = f"{numbers.share(enough.ratio)}{_interval(numbers.share_interval(enough.ratio_ci), enough.ratio_ci)}"
+    interval = enough.ratio_ci_dev or enough.ratio_ci  # earlier releases have no intervals with examples
+    kept = f"{numbers.share(enough.ratio)}{_interval(numbers.share_interval(interval), interval)}"
     is_top = enough.name == top.name
     costs = curve_words.savings(enough, full)
     if curve_words.is_constant(comparison, enough):

@@ -100,10 +100,10 @@ def answer(curve: Curve) -> str:
     if asked.trained_layers is None:
         return f"{numbers.keep_share(asked.keep)} of {SCALE_WORDS[asked.scale]} is undefined: {_why_undefined(curve)}."
     point = point_at(curve, value_of(asked))
+    if worthless := _worthless(curve, asked):
+        return _no_better_than_constant(curve, worthless, asked)
     if value_of(asked) is FULL or point is None:
         return _none_keeps(curve, asked)
-    if is_constant(curve, point):
-        return _no_better_than_constant(curve, point, asked)
     at = value_of(point)
     failed = f"{failed_runs(point)} failed (they learned nothing): " if point.n_failed else ""
     is_established = asked.established is None or value_of(asked.established) == at
@@ -133,15 +133,17 @@ def _smallest_subspace(curve: Curve) -> str:
 
 
 def _without_failed(curve: Curve, asked: OperatingPoint) -> str:
-    """What the operating point would be without the runs that failed, if it is another."""
-    found = [one for one in curve.operating_points_without_failed if (one.keep, one.scale) == (asked.keep, asked.scale)]
-    if not found or found[0].trained_layers is None or value_of(found[0]) == value_of(asked):
-        return ""
+    """The operating point without failed runs, or with them if the answer leaves them out; empty if it is the same."""
+    is_search = curve.search is not None
+    all_points = curve.operating_points if is_search else curve.operating_points_without_failed
+    found = [one for one in all_points if (one.keep, one.scale) == (asked.keep, asked.scale)]
     n_failed = sum(point.n_failed for point in (curve.full, *curve.points))
+    if not n_failed or not found or found[0].trained_layers is None or value_of(found[0]) == value_of(asked):
+        return ""
     at = value_of(found[0])
     trains = "the full model" if at is FULL else what_is_done(curve, at)
     runs = "1 run that failed" if n_failed == 1 else f"{n_failed} runs that failed"
-    return f" Without the {runs}, the estimate is {trains}."
+    return f" {'With' if is_search else 'Without'} the {runs}, the estimate is {trains}."
 
 
 def established(curve: Curve, asked: OperatingPoint) -> str:
@@ -161,6 +163,18 @@ def _established(curve: Curve, asked: OperatingPoint) -> str:
     return f"{share} is established for {what_is_done(curve, at)}{with_failed(point_at(curve, at))}"
 
 
+def seeds_needed(curve: Curve) -> str:
+    """How many seeds would settle the open depths; empty if none is open, or a search says itself what is."""
+    found = [point for point in curve.points if point.verdict == "open" and len(point.seeds) > 1]
+    if curve.search is not None or not found:
+        return ""
+    said = [
+        f"{value(value_of(point))}: {'more dev rows' if (n := point.seeds_to_settle) is None else f'{n} seeds'}"
+        for point in found
+    ]
+    return f" What would settle the open {words_of(curve).noun}s with 80% probability: {', '.join(said)}."
+
+
 def has_learned(full: Replicated) -> bool:
     """Whether the full model, which has a score, is above chance, and fewer than half of its runs failed."""
     return full.ratio_above_chance is not None and (not full.scores or 2 * full.n_failed < len(full.scores))
@@ -172,12 +186,23 @@ def is_constant(record: Curve | Comparison, point: Replicated) -> bool:
     return has_failed or (point.mean is not None and not stats.is_above(point.mean, record.chance))
 
 
+def _worthless(curve: Curve, asked: OperatingPoint) -> Point | None:
+    """The point that reaches the share but learned nothing, if the answer is that point, or no depth because of it."""
+    point = point_at(curve, value_of(asked))
+    if point is not None:
+        return point if is_constant(curve, point) else None
+    reached = [one for one in curve.points if (share := kept(one, asked.scale)) is not None and share >= asked.keep]
+    failed = [one for one in reached if 2 * one.n_failed >= len(one.scores)]
+    return failed[-1] if failed and len(failed) == len(reached) else None
+
+
 def _no_better_than_constant(curve: Curve, point: Point, asked: OperatingPoint) -> str:
     """The answer if the operating point is worthless: it reaches the share only because chance does."""
-    done = _sentence(what_is_done(curve, value_of(point)))
+    done, failed = _sentence(what_is_done(curve, value_of(point))), failed_runs(point)
     kept_share = f"{numbers.share(kept(point, asked.scale))} of {SCALE_WORDS[asked.scale]}"
+    constant, partly = f"does no better than a constant answer ({failed} failed)", f"learned nothing in {failed}"
     return (
-        f"{done} does no better than a constant answer ({failed_runs(point)} failed), although it keeps {kept_share}"
+        f"{done} {constant if is_constant(curve, point) else partly}, although it keeps {kept_share}"
         f" ({_against(curve, point)}); use --scale ratio_above_chance, or {advice(point, curve.chance)}."
     )
 
@@ -187,8 +212,7 @@ def recommends_nothing(curve: Curve) -> bool:
     if curve.full.mean is None or not has_learned(curve.full):
         return True
     asked = headline(curve)
-    point = None if asked is None else point_at(curve, value_of(asked))
-    return point is not None and is_constant(curve, point)
+    return asked is not None and _worthless(curve, asked) is not None
 
 
 def _sentence(said: str) -> str:
@@ -214,7 +238,8 @@ def decision(found: Finding) -> str:
         return f"Decided {sure}, with {cost}."
     what = "Depths" if found.axis is None else "Values"
     may_be = f" {what} that may be the answer: {depths(answer.plausible)}." if answer.plausible else ""
-    return f"Open {sure}, so this is the best estimate: {answer.stopped_because}.{may_be} It took {cost}."
+    estimate = "" if recommends_nothing(found) else ", so this is the best estimate"
+    return f"Open {sure}{estimate}: {answer.stopped_because}.{may_be} It took {cost}."
 
 
 def short_answer(curve: Curve) -> str:
@@ -281,7 +306,8 @@ def _full_score(curve: Curve) -> str:
 
 def _against(curve: Curve, point: Point) -> str:
     scores = f"{_metric(curve)} {numbers.score(point.mean)} against {numbers.score(curve.full.mean)}"
-    return f"{scores}, chance {numbers.score(curve.chance)}"
+    failed = f"; {failed_runs(curve.full)} of the full model failed" if curve.full.n_failed else ""
+    return f"{scores}, chance {numbers.score(curve.chance)}{failed}"
 
 
 def _kept_with_interval(point: Point, scale: Scale) -> str:
@@ -312,7 +338,9 @@ def _none_keeps(curve: Curve, asked: OperatingPoint) -> str:
     if not candidates:
         return f"{said}, {_metric(curve)} {_full_score(curve)}."
     _, best = max(candidates, key=lambda candidate: candidate[0])
+    sure = established(curve, asked) if asked.established and value_of(asked.established) is not FULL else ""
     return (
         f"{said}; the closest, {what_is_done(curve, value_of(best))}{with_failed(best)},"
         f" keeps {_kept_with_interval(best, asked.scale)} ({_against(curve, best)})."
+        f"{sure}{_without_failed(curve, asked)}"
     )

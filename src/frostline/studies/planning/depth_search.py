@@ -90,6 +90,7 @@ class DepthSearch:
         return Question(
             keep=request.keep[0],
             base=0.0 if request.scale == "ratio" else search.chance,
+            chance=search.chance,
             confidence=request.confidence,
             seeds=request.seeds,
             depths=axis.places,

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import final
 
-from frostline.analysis import Judge, outcome_of
+from frostline.analysis import Judge, chance_of, outcome_of
 from frostline.records.depth import FULL, Depth
 from frostline.records.requests import ResolvedRequest
 from frostline.records.specs import RunSpec
@@ -41,7 +41,7 @@ class Settling:
         finished = [result for result in results.finished.values() if result.spec.role == "replicate"]
         if not results.has_all(one.spec for one in depth_programme(resolved).next_runs(results)) or not finished:
             return None
-        made = cls(resolved, results, finished[0].chance, finished[0].n_dev)
+        made = cls(resolved, results, chance_of(finished[0]), finished[0].n_dev)
         made._replay()
         return made
 
@@ -87,7 +87,9 @@ class Settling:
             scored = {depth: one.scored for depth, one in samples.items() if len(one.runs) > 1}
             if samples[FULL].has_mostly_failed:
                 scored = {}
-            judge = Judge(scored, question.depths, self.n_rows, self.resolved.request.confidence, n_looks=len(looks))
+            failed = frozenset(depth for depth in question.depths if samples[depth].has_mostly_failed)
+            confidence = self.resolved.request.confidence
+            judge = Judge(scored, question.depths, self.n_rows, confidence, failed, n_looks=len(looks))
             self.judge = judge
             open_depths = [depth for depth in question.depths if self._can_be_settled(judge, depth)]
             if look is None or not open_depths:

@@ -150,6 +150,7 @@ def check(request: StudyRequest) -> None:
         *_outside("seeds", request.seeds, least=0),
         *_outside("master_seed", [request.master_seed], least=0),
         *_outside("max_seeds", [request.max_seeds] if request.until_settled else [], least=len(request.seeds)),
+        *_too_few_to_settle(request),
         *_wrong("learning rate", request.learning_rates, lambda rate: 0 < rate <= MOST_RATE, "above 0 and at most 1"),
         *_wrong("confidence", [request.confidence], lambda sure: 0.5 <= sure < 1, "at least 0.5 and below 1"),
         *_wrong("warmup_share", [request.warmup_share], lambda share: 0 <= share <= 1, "between 0 and 1"),
@@ -182,6 +183,13 @@ def _wrong_axis(request: StudyRequest) -> list[str]:
     if request.axis != "heads" and request.rank != "importance":
         faults.append(f"rank is for the axis heads; axis is {request.axis}: leave it out")
     return faults
+
+
+def _too_few_to_settle(request: StudyRequest) -> list[str]:
+    """What is wrong with asking for verdicts without two seeds."""
+    if not request.until_settled or len(request.seeds) > 1:
+        return []
+    return ["until_settled needs at least 2 seeds to see how much scores vary; there is 1: use --seeds 2 or more"]
 
 
 def _outside(name: str, values: Sequence[int], *, least: int, most: int | None = None) -> list[str]:
