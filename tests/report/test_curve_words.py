@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 import synthetic
-from frostline.analysis import Curve, DepthShare, Established, WithoutFailed
+from frostline.analysis import Curve, DepthShare, Established, Interaction, WithoutFailed
 from frostline.records.depth import FULL, Depth
 from frostline.report.curve_tables import operating_table, paper_table, summary_table
 from frostline.report.wording import axis_words, curve_words
 from frostline.report.wording.failure_words import advice
-from frostline.report.wording.sizes_words import answer_by_rows
+from frostline.report.wording.sizes_words import answer_by_rows, change_with_rows
 
 from .curves import make_curve
 
@@ -237,3 +237,13 @@ def test_what_would_settle_open_depths_is_said() -> None:
     needed = "more dev rows" if n_seeds is None else f"{n_seeds} seeds"
     assert curve_words.seeds_needed(curve) == f" What would settle the open depths with 80% probability: 3: {needed}."
     assert curve_words.seeds_needed(curve.replace(points=curve.points[:1])) == ""
+
+
+def test_whether_a_loss_depends_on_the_rows_is_said() -> None:
+    unsure = Interaction(n_frozen=3, per_doubling=0.002, ci=(-0.01, 0.014))
+    sure = Interaction(n_frozen=6, per_doubling=-0.03, ci=(-0.05, -0.01))
+    assert change_with_rows([unsure.replace(ci=None)]) == []
+    assert change_with_rows([unsure])[0].startswith("It is not established for any depth")
+    assert change_with_rows([unsure, sure]) == [
+        "With twice as many rows, the difference from the full model changes: 6 frozen −0.030 [−0.050, −0.010]."
+    ]

@@ -139,6 +139,8 @@ class CurveCost(Record):
     """time to train and evaluate, summed over all runs"""
     cache_bytes: int
     """size of the largest prefix states that one run read"""
+    full_runs: float | None = added_later(None)
+    """work of all runs in full-run equivalents, runs that choose a learning rate included; None: not known"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,9 @@ class SizesChapter(Chapter):
 
     @property
     def answer(self) -> Sequence[str]:
-        """The fewest trained layers at each size."""
-        return [sizes_words.answer_by_rows([(one.train_size, one.curve) for one in self.sizes.train_sizes])]
+        """The fewest trained layers at each size, and whether what a depth loses depends on it."""
+        fewest = sizes_words.answer_by_rows([(one.train_size, one.curve) for one in self.sizes.train_sizes])
+        return [fewest, *sizes_words.change_with_rows(self.sizes.interactions)]
 
     @property
     def tables(self) -> Sequence[Table]:

@@ -21,6 +21,7 @@ from frostline.records.serial import Record
 from frostline.records.specs import RunSpec
 from frostline.report.chapter import Chapter
 from frostline.storage.runs import Store
+from frostline.studies.planning.axis import full_run_equivalents
 from frostline.studies.requests.config_file import resolved_config
 
 if TYPE_CHECKING:
@@ -97,13 +98,22 @@ class Totals:
 
     def cost(self, results: Iterable[RunResult]) -> CurveCost:
         """The summed cost of results."""
-        costs = [result.cost for result in results]
+        finished = list(results)
+        costs = [result.cost for result in finished]
         return CurveCost(
             wall_seconds=self.wall_seconds,
             prefix_seconds=sum(cost.prefix_seconds for cost in costs),
             train_seconds=sum(cost.seconds for cost in costs),
             cache_bytes=max((cost.cache_bytes for cost in costs), default=0),
+            full_runs=_full_runs(finished),
         )
+
+
+def _full_runs(results: Sequence[RunResult]) -> float | None:
+    if not results:
+        return None
+    specs = [result.spec for result in results]
+    return full_run_equivalents(specs, results[0].n_layers, epochs=max(spec.epochs for spec in specs))
 
 
 @final

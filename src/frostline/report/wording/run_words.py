@@ -32,10 +32,11 @@ def model_folder(record: Curve | Comparison) -> list[tuple[str, str]]:
 def runs_and_cost(runs: RunCounts, cost: CurveCost) -> list[tuple[str, str]]:
     """The number of runs and the times, as names and values."""
     crashed = f", {runs.crashed} crashed" if runs.crashed else ""
+    work = "" if cost.full_runs is None else f"; the work of {cost.full_runs:.1f} full runs"
     return [
         ("runs", f"{runs.done} done, {runs.reused} reused{crashed}"),
         *([] if cost.wall_seconds is None else [("time", f"{numbers.duration(cost.wall_seconds)} for this call")]),
-        ("training", f"{numbers.duration(cost.train_seconds)} over all runs, evaluation included"),
+        ("training", f"{numbers.duration(cost.train_seconds)} over all runs, evaluation included{work}"),
         (
             "frozen layers",
             f"{numbers.duration(cost.prefix_seconds)} over all runs, {numbers.size(cost.cache_bytes)} cached",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frostline.analysis import Curve, value_of
+from frostline.analysis import Curve, Interaction, value_of
 from frostline.report import numbers
 from frostline.report.wording.curve_words import SCALE_WORDS, has_learned, headline, is_constant, point_at
 from frostline.report.wording.failure_words import with_failed
@@ -38,3 +38,20 @@ def _fewest(curve: Curve) -> str:
         return "the full model"
     failed = " (no better than a constant answer)" if is_constant(curve, point) else with_failed(point)
     return f"{asked.trained_layers}{failed}"
+
+
+def change_with_rows(interactions: Sequence[Interaction]) -> list[str]:
+    """Whether what a depth loses depends on the number of training rows, in one sentence; none if it is not known."""
+    known = [(one, one.ci) for one in interactions if one.ci is not None]
+    if not known:
+        return []
+    sure = [
+        f"{one.n_frozen} frozen {numbers.difference(one.per_doubling)} {numbers.difference_interval(ci)}"
+        for one, ci in known
+        if ci[0] > 0 or ci[1] < 0
+    ]
+    if not sure:
+        return [
+            "It is not established for any depth that its difference from the full model depends on the number of rows."
+        ]
+    return [f"With twice as many rows, the difference from the full model changes: {', '.join(sure)}."]
