@@ -18,7 +18,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention
 from frostline.model.added import attention
 from frostline.model.layouts import probe
 from frostline.model.layouts.inner import find_meeting, without_padding
-from frostline.model.layouts.probe import FoundLayout, find_layout
+from frostline.model.layouts.probe import FoundLayout, find_layout, n_pair_heads
 from frostline.model.load import quiet
 from frostline.model.stack import Stack
 from frostline.records.specs import Layout, RunSpec
@@ -236,6 +236,24 @@ def test_a_model_that_differs_says_why_it_is_padded(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("n_tokens", [20, 62])
 def test_a_window_longer_than_the_probes_rows_is_compared(n_tokens: int) -> None:
     assert _found(_stack("mistral", sliding_window=n_tokens)) == FoundLayout("packed")
+
+
+def test_a_window_that_only_the_masks_have_is_caught() -> None:
+    """Qwen2-MoE's masks have the window of its configuration; its attention is not told of it."""
+    window = {"sliding_window": 20, "use_sliding_window": True, "layer_types": ["sliding_attention"] * 3}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    shared = {"shared_expert_intermediate_size": 8, "num_hidden_layers": 3}
+    found = _found(_stack("qwen2_moe", USUAL, **window, **experts, **shared))
+    assert found == FoundLayout("padded", "its masks have a window that its attention does not ask for")
+    unused = _found(_stack("qwen2_moe", USUAL, use_sliding_window=False, **experts, **shared))
+    assert unused == FoundLayout("packed")
+
+
+@pytest.mark.parametrize(("rate", "n_heads"), [(0.1, 2), (0.0, 0)])
+def test_packed_attention_keeps_pairs_of_tokens_only_for_dropout(rate: float, n_heads: int) -> None:
+    config = _stack("bert", attention_probs_dropout_prob=rate).model.config
+    assert n_pair_heads(config, FoundLayout("packed")) == n_heads
+    assert n_pair_heads(config, FoundLayout("padded")) == 2
 
 
 def _double(family: Family, depth: int | None) -> Stack:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from commands import Finished, Toy, frostline, numbers, runs_in
+from frostline.cli import main
 from frostline.records.depth import FULL
 from frostline.records.results import PausedRun, RunResult
 from frostline.records.specs import RunSpec
 from frostline.studies.planning.line_race import LineRace
+from frostline.studies.requests import parse
 from frostline.studies.study import Results
 from frostline.testing.models import make_spec
 from synthetic import make_result
@@ -118,6 +122,18 @@ def test_the_command_gives_the_bits_of_a_whole_search_to_the_rates_that_reach_th
     for run in searched.values():
         assert numbers(runs[run.key]) == numbers(run)
     assert "of its steps" in (raced.out / "report.html").read_text()
+
+
+def test_a_rate_that_diverges_before_its_pause_is_known_when_asked_again(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parse, "MOST_RATE", math.inf)
+    command = curve_of(toy, "--lrs", "1e-4,3e-3,1e30", "--line-search", "race")
+    first, again = (frostline(*command, out=tmp_path / "out") for _ in range(2))
+    assert [result.diverged for result in searched_in(first).values()].count(True) == 1
+    assert again.json["runs"]["done"] == 0
+    assert again.json["line_search"] == first.json["line_search"]
+    assert main(["report", str(tmp_path / "out")]) == 0
 
 
 def test_asked_again_nothing_is_done_and_a_whole_search_uses_what_reached_the_end(toy: Toy, raced: Finished) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +13,31 @@ from frostline.studies.requests import micro_batches
 from frostline.studies.requests.micro_batches import ModelSize, rows_together, step_bytes
 from frostline.training import memory
 
-BASE = ModelSize(n_parameters=110_000_000, n_layers=12, width=768, is_packed=True)
+BASE = ModelSize(n_parameters=110_000_000, n_layers=12, width=768, n_pair_heads=12, is_packed=True)
+UNDROPPED = dataclasses.replace(BASE, n_pair_heads=0)
 LENGTHS = np.array([512] * 16 + [20] * 100, dtype=np.int64)
 GB = 2**30
 
 
 def test_a_batch_of_long_rows_of_a_base_model_takes_gigabytes() -> None:
     weights = 4 * 4 * BASE.n_parameters
-    long, short = (step_bytes(BASE, np.full(16, length)) - weights for length in (512, 32))
-    assert long == pytest.approx(16 * short)
+    long, short = (step_bytes(UNDROPPED, np.full(16, length)) - weights for length in (512, 32))
+    assert long == pytest.approx(16 * short), "without dropout, attention keeps nothing for pairs of tokens"
     assert 7 * GB < long < 10 * GB
-    padded = ModelSize(BASE.n_parameters, 12, 768, is_packed=False)
+    with_pairs = step_bytes(BASE, np.full(16, 512)) - weights
+    assert with_pairs == pytest.approx(long * (30 + 3 * 12 * 512 / 768) / 30)
+    padded = dataclasses.replace(BASE, is_packed=False)
     assert step_bytes(padded, LENGTHS[10:20]) > step_bytes(BASE, LENGTHS[10:20]), "padding and pairs of tokens"
 
 
-@pytest.mark.parametrize(("has", "chosen"), [(None, None), (32 * GB, None), (10 * GB, 8), (6 * GB, 4), (1, 1)])
+@pytest.mark.parametrize(("has", "chosen"), [(None, None), (32 * GB, None), (14 * GB, 8), (8 * GB, 4), (1, 1)])
 def test_rows_are_halved_until_they_fit(has: int | None, chosen: int | None) -> None:
     assert rows_together(BASE, LENGTHS, 16, has) == chosen
 
 
 def test_short_rows_and_unknown_models_are_left_alone() -> None:
     assert rows_together(BASE, LENGTHS[16:], 16, 5 * GB) is None
-    assert rows_together(ModelSize(1, 1, 0, is_packed=True), LENGTHS, 16, 1) is None
+    assert rows_together(ModelSize(1, 1, 0, 1, is_packed=True), LENGTHS, 16, 1) is None
 
 
 def test_a_limit_of_the_control_group_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

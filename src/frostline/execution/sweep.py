@@ -62,6 +62,17 @@ class Wanted:
         return self.spec.key
 
 
+def stored_outcome(store: Store, wanted: Wanted) -> RunResult | PausedRun | None:
+    """What a store has of a wanted run. A run that diverged before its pause has finished."""
+    if wanted.until is None:
+        return store.get(wanted.key)
+    paused = store.get_paused(wanted.key, wanted.until)
+    if paused is not None:
+        return paused
+    finished = store.get(wanted.key)
+    return finished if finished is not None and finished.diverged else None
+
+
 @dataclass
 class _Call:
     """The state of one call of `Sweep.do`."""
@@ -159,7 +170,7 @@ class Sweep:
             if not fresh:  # an old checkpoint must not be used either
                 self.store.drop_checkpoint(key)
             return None
-        kept = self.store.get(key) if wanted.until is None else self.store.get_paused(key, wanted.until)
+        kept = stored_outcome(self.store, wanted)
         if self.same_as is not None and isinstance(kept, RunResult):
             check_environments([kept.environment], self.same_as)
         return kept

@@ -43,7 +43,7 @@ from frostline.model.faults import (
 )
 from frostline.model.files.folders import check_folder, check_weight_files
 from frostline.model.identity import Identity, Loaded, changed, fingerprint
-from frostline.model.layouts.probe import FoundLayout, known_layout
+from frostline.model.layouts.probe import FoundLayout, known_layout, n_pair_heads
 from frostline.model.stack import NoDepthError, Stack
 from frostline.tasks import demo_model_folder
 
@@ -81,6 +81,8 @@ class Pretrained:
     """put between the texts of a pair if the tokenizer has no separator"""
     layout: FoundLayout
     """how batches are computed on a CPU"""
+    n_pair_heads: int
+    """attention heads of a layer that keep numbers for each pair of tokens"""
     tokenizer: PreTrainedTokenizerBase
 
     def check_depth(self) -> None:
@@ -115,6 +117,7 @@ def describe(name: str) -> Pretrained:
         # Without a separator the tokenizer would join the two texts of a pair without any mark between them.
         pair_joiner=None if tokenizer.sep_token else "\n",
         layout=layout,
+        n_pair_heads=n_pair_heads(model.config, layout),
         tokenizer=tokenizer,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 from frostline.analysis import CurveCost, Provenance, RunCounts, RunLine
-from frostline.execution.sweep import Wanted
+from frostline.execution.sweep import Wanted, stored_outcome
 from frostline.records.requests import ResolvedRequest
 from frostline.records.results import Crash, PausedRun, RunResult
 from frostline.records.serial import Record
@@ -249,9 +249,8 @@ class Study(abc.ABC, Generic[RequestT, ResolvedT, RecordT]):
 
 def add_stored(results: Results, wanted: Wanted, store: Store) -> None:
     """Adds what a store knows of a wanted run: a crash only where the run never finished."""
-    key = wanted.spec.key
-    found = store.get(key) if wanted.until is None else store.get_paused(key, wanted.until)
+    found = stored_outcome(store, wanted)
     if found is not None:
         results.add(found)
-    elif store.has_crashed(key):
-        results.crashed.add(key)
+    elif store.has_crashed(wanted.key):
+        results.crashed.add(wanted.key)

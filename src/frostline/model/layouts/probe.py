@@ -11,7 +11,8 @@ What gives the comparison teeth:
 - An option that packed attention does not know is an error even if it makes no difference yet: a soft cap does nothing
   as long as weights are small.
 - A window longer than the rows would not show. There, the library's masks for longer rows are compared with ours;
-  no layer is run on them.
+  no layer is run on them. That includes windows that only the configuration names: some models put them into their
+  masks and do not tell their attention.
 
 The lowest layer is not run if there are others: users may count calls there.
 """
@@ -25,7 +26,7 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from frostline.errors import FrostlineError, one_line
 from frostline.model.added.attention import PACKED_ATTENTION, AttentionCall, noting_calls
@@ -158,7 +159,8 @@ class _Probe:
 
 def _fault_of_windows(stack: Stack, calls: Sequence[AttentionCall]) -> str | None:
     """Why packed attention would see other tokens than the library's masks show, in rows longer than the windows."""
-    long = [call.window for call in calls if call.window is not None and call.window >= max(_LENGTHS)]
+    windows = [call.window for call in calls if call.window is not None] + _windows_in(stack.model.config)
+    long = [window for window in windows if window >= max(_LENGTHS)]
     positions = getattr(stack.model.config, "max_position_embeddings", None) or _LONGEST
     n_tokens = min(max(long, default=0) + 2, _LONGEST, positions - stack.first_position)
     if not long or n_tokens < min(long):
@@ -171,8 +173,28 @@ def _fault_of_windows(stack: Stack, calls: Sequence[AttentionCall]) -> str | Non
             return "its windows cannot be compared: layers get no mask"
         theirs, ours = (one.expand(-1, 1, n_tokens, -1)[is_real[:, None]] for one in (mask, call.mask(is_real)))
         if not torch.equal(theirs, ours):
+            if call.window is None:
+                return "its masks have a window that its attention does not ask for"
             return f"its layers have another window than the {call.window} tokens that its attention asks for"
     return None
+
+
+def _windows_in(config: PreTrainedConfig) -> list[int]:
+    """The windows and chunks of a configuration: a model may put them into its masks and not tell its attention."""
+    named = [(name, value) for name, value in vars(config).items() if "window" in name or "chunk" in name]
+    return [value for name, value in named if type(value) is int and "feed_forward" not in name]
+
+
+def n_pair_heads(config: PreTrainedConfig, found: FoundLayout) -> int:
+    """The attention heads of a layer that keep numbers for each pair of tokens until the backward pass.
+
+    Packed attention without dropout keeps none.
+    """
+    rates = [
+        value for name, value in vars(config).items() if ("attention" in name or "attn" in name) and "drop" in name
+    ]
+    keeps = found.layout != "packed" or any(rates) or not rates
+    return int(getattr(config, "num_attention_heads", 0)) if keeps else 0
 
 
 @final

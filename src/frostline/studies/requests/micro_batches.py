@@ -26,8 +26,7 @@ _NUMBERS_PER_TOKEN = 30
 """of one layer, in widths. A layer keeps 17 of them for the backward pass; with temporary ones, the measured peaks of
 MiniLM-L6 grow by 30"""
 _NUMBERS_PER_PAIR = 3
-"""kept by one attention head for two tokens of a padded row: scores, shares, and shares after dropout"""
-_HEAD_WIDTH = 64
+"""kept by one attention head for two tokens of a row: scores, shares, and shares after dropout"""
 _BYTES = 4
 _MOST_SHARE = 0.7
 """of the machine's memory; the rest is for other programs, data, libraries and what the estimate leaves out"""
@@ -41,18 +40,18 @@ class ModelSize:
     n_parameters: int
     n_layers: int
     width: int
+    n_pair_heads: int
+    """attention heads of a layer that keep numbers for each pair of tokens"""
     is_packed: bool
-    """rows are computed without padding, and attention keeps nothing for pairs of tokens"""
+    """rows are computed without padding"""
 
 
 def step_bytes(size: ModelSize, lengths: NDArray[np.int64]) -> int:
     """An estimate of the memory that one step on rows of these lengths takes, if all layers train."""
-    longest = int(lengths.max(initial=0))
-    n_tokens = int(lengths.sum()) if size.is_packed else len(lengths) * longest
-    per_token = _NUMBERS_PER_TOKEN * size.width
-    if not size.is_packed:
-        per_token += _NUMBERS_PER_PAIR * max(1, size.width // _HEAD_WIDTH) * longest
-    return _BYTES * (_COPIES * size.n_parameters + n_tokens * size.n_layers * per_token)
+    computed = lengths if size.is_packed else np.full_like(lengths, lengths.max(initial=0))
+    n_tokens, n_pairs = int(computed.sum()), int((computed**2).sum())
+    per_layer = n_tokens * _NUMBERS_PER_TOKEN * size.width + n_pairs * _NUMBERS_PER_PAIR * size.n_pair_heads
+    return _BYTES * (_COPIES * size.n_parameters + size.n_layers * per_layer)
 
 
 def rows_together(size: ModelSize, lengths: NDArray[np.int64], batch_size: int, memory: int | None) -> int | None:
@@ -78,8 +77,14 @@ def rows_at_once(
 ) -> tuple[int | None, str | None]:
     """How many rows of a batch are computed together (None: all), and why not all, if memory decides that."""
     if request.micro_batch_size is not None:
-        return request.micro_batch_size, None
-    size = ModelSize(pretrained.n_parameters, pretrained.n_layers, pretrained.width, layout in ("packed", "varlen"))
+        return (request.micro_batch_size if request.micro_batch_size < request.batch_size else None), None
+    size = ModelSize(
+        n_parameters=pretrained.n_parameters,
+        n_layers=pretrained.n_layers,
+        width=pretrained.width,
+        n_pair_heads=pretrained.n_pair_heads,
+        is_packed=layout in ("packed", "varlen"),
+    )
     n_runs = max(1, n_cores() // request.threads) if device == "cpu" else 1
     memory = machine_bytes(device)
     memory = None if memory is None else memory // n_runs
