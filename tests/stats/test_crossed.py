@@ -9,6 +9,7 @@ import scipy.stats
 from frostline import stats
 from frostline.records.depth import FULL
 from frostline.stats import CrossedPair, Scored, not_paired, paired_by_seed
+from frostline.stats.crossed import SeedPart
 
 N_ROWS = 500
 OWN, FULL_SCORES = np.array([0.70, 0.74, 0.71, 0.73]), np.array([0.80, 0.81, 0.78, 0.80])
@@ -88,6 +89,22 @@ def test_too_few_seeds_or_rows_say_nothing() -> None:
 
 def test_no_ratio_of_a_full_model_that_is_not_above_the_base() -> None:
     assert pair().ratio_interval(base=0.9) is None
+
+
+def test_a_ratio_ends_where_the_difference_reaches_its_margin() -> None:
+    """Also where little is left of the rows without the interaction: the end was at 8 times the full score there."""
+    seeds = np.array([[2.8e-4, 0.0], [0.0, 2.1e-4]])
+    made = CrossedPair(
+        means=np.array([0.008, 0.475]),
+        seeds=(SeedPart(seeds, 2),),
+        rows=np.array([[2.0e-3, 0.0], [0.0, 6.1e-4]]),
+        interaction=np.array([2.2e-3, 2.0e-4]),
+        row_freedom=36.0,
+    )
+    found = made.ratio_interval()
+    assert found is not None
+    for end in found:
+        assert abs(0.008 - end * 0.475) == pytest.approx(made.margin((1.0, -end), 0.025), rel=0.05)
 
 
 @pytest.mark.parametrize(("keep", "said"), [(0.7, "kept"), (0.902, "open"), (0.99, "short")])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,35 +129,63 @@ class CrossedPair:
         return value - half, value + half
 
     def ratio_interval(self, *, base: float = 0.0, confidence: float = 0.95) -> Interval | None:
-        """Fieller's interval of (own − base) / (full − base); None if unbounded, or full is not above the base."""
+        """Fieller's interval of (own − base) / (full − base); None if unbounded, or full is not above the base.
+
+        It holds the ratios for which own − ratio · full is within its margin. The margin is the largest of three, so
+        the interval is the union of three of Fieller's.
+        """
         above, below = float(self.means[0]) - base, float(self.means[1]) - base
         if below <= 0:
             return None
-        ratio = above / below
-        matrix = np.sum([part.matrix for part in self.seeds], axis=0) + self.rows - np.diag(self.interaction)
-        weights = np.array([1.0, -ratio])
-        variance, margin = float(weights @ matrix @ weights), self.margin((1.0, -ratio), (1 - confidence) / 2)
-        if margin == 0:
-            return ratio, ratio
-        quantile = t_quantile(self.seeds[0].freedom, confidence) if variance <= 0 else margin / math.sqrt(variance)
-        a = below**2 - quantile**2 * float(matrix[1, 1])
-        if a <= 0:
+        ratio, error = above / below, (1 - confidence) / 2
+        found = [_fieller(ratio, below, matrix, q) for matrix, q in self._spreads((1.0, -ratio), error)]
+        if None in found:
             return None
-        # As in `intervals.ratio_interval`: with u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0.
-        b, c = quantile**2 * float(matrix[0, 1] - ratio * matrix[1, 1]), margin**2
-        root = math.sqrt(b * b + a * c)
-        return ratio + (-b - root) / a, ratio + (-b + root) / a
+        ends = [ratio, *(end for one in found if one is not None for end in one)]
+        return min(ends), max(ends)
+
+    def _spreads(self, weights: Sequence[float], error: float) -> Iterator[tuple[Floats, float]]:
+        """The covariance matrices behind `margin`, each with its quantile; none for parts that do not vary."""
+        chosen = np.array(weights)
+        seeds = np.sum([part.matrix for part in self.seeds], axis=0)
+        new_rows = self.rows - np.diag(self.interaction)
+        in_seeds, in_new_rows = float(chosen @ seeds @ chosen), float(chosen @ new_rows @ chosen)
+        if in_seeds > 0:
+            freedom = _freedom([part.variance(chosen) for part in self.seeds], [part.freedom for part in self.seeds])
+            yield seeds, t_quantile(freedom, 1 - 2 * error)
+            if in_new_rows > 0:
+                both = _freedom([in_seeds, in_new_rows], [freedom, self.row_freedom])
+                yield seeds + new_rows, t_quantile(both, 1 - 2 * error)
+        if float(chosen @ self.rows @ chosen) > 0:
+            yield self.rows, t_quantile(self.row_freedom, 1 - 2 * error)
+
+
+def _fieller(ratio: float, below: float, matrix: Floats, quantile: float) -> Interval | None:
+    """Fieller's interval around a ratio whose denominator is `below`; None if it is unbounded."""
+    weights = np.array([1.0, -ratio])
+    a = below**2 - quantile**2 * float(matrix[1, 1])
+    if a <= 0:
+        return None
+    # As in `intervals.ratio_interval`: with u = r − ratio, Fieller's set is u² a + 2 u b − c ≤ 0, where c ≥ 0.
+    b = quantile**2 * float(matrix[0, 1] - ratio * matrix[1, 1])
+    c = quantile**2 * float(weights @ matrix @ weights)
+    root = math.sqrt(b * b + a * c)
+    return ratio + (-b - root) / a, ratio + (-b + root) / a
 
 
 def _margin(variances: Sequence[float], freedoms: Sequence[float], error: float) -> float:
-    """The margin of a sum of independent parts; degrees of freedom follow Welch and Satterthwaite."""
+    """The margin of a sum of independent parts."""
     known = [max(0.0, variance) for variance in variances]
     total = math.fsum(known)
-    if total == 0:
-        return 0.0
+    return 0.0 if total == 0 else t_quantile(_freedom(known, freedoms), 1 - 2 * error) * math.sqrt(total)
+
+
+def _freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
+    """The degrees of freedom of a sum of independent parts, after Welch and Satterthwaite."""
+    total = math.fsum(variances)
     # Shares, not variances: the squares of tiny variances would underflow to 0.
-    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(known, freedoms, strict=True))
-    return t_quantile(1 / spread, 1 - 2 * error) * math.sqrt(total)
+    spread = math.fsum((v / total) ** 2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
+    return 1 / spread
 
 
 def paired_by_seed(own: Scored, full: Scored, n_rows: int) -> CrossedPair | None:
