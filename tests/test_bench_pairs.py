@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bench import pairs
-from bench.pairs import PAIRS, Compared, compared, summary
+from bench.pairs import PAIRS, Compared, claim, compared, summary
 
 FULL_RUNS = {"find-tuned/find": 6.0, "paper/find": 5.0, "paper/curve": 10.0}
 
@@ -65,13 +65,16 @@ def test_the_summary_counts_pairs_without_a_mode_apart(tmp_path: Path) -> None:
     write(tmp_path, PAIRS[0].name, 5, [5], [5, 5, 5])
     write(tmp_path, PAIRS[1].name, 4, [4], [5, 5, 4])
     write(tmp_path, PAIRS[2].name, 4, [4, 5], [3, 4, 5])
-    said = " ".join(summary([found(tmp_path, number) for number in range(3)]).split())
+    rows = [found(tmp_path, number) for number in range(3)]
+    said = " ".join(summary(rows).split())
     assert "3 of 9 pairs are complete" in said
     assert "in 1 of 2 pairs with a mode" in said
     assert f"without a mode: {PAIRS[2].name}." in said
     assert "MiniLM-L6, 3 pairs: the median plausible set has 1 of 5 answers (line: 3), the median cost is 50.0%" in said
     assert "bge" not in said, "none of its pairs is done"
     assert f"0.020 ({PAIRS[0].name})" in said
+    assert "3 of 9 pairs done" in claim(rows)
+    assert "most often in 1 of 2. Cost: 50.0% of a curve's work" in claim(rows)
 
 
 def test_the_lines_are_those_of_all_pairs() -> None:
