@@ -219,7 +219,7 @@ def claim(rows: Sequence[Compared]) -> str:
     judged = [one for one in rows if one.agrees is not None]
     agreeing, costs = sum(one.agrees is True for one in judged), [one.cost for one in rows]
     return (
-        f"Real models and tasks, {len(rows)} of {len(PAIRS)} pairs done: its answer, or its plausible set, has the depth "
+        f"Real models and tasks, {len(rows)} of {len(PAIRS)} pairs done: its answer, or plausible set, has the depth "
         f"that three repeated curves name most often in {agreeing} of {len(judged)}. Cost: {percent(median(costs))} of "
         f"a curve's work in the median, {percent(max(costs))} at most"
     )
