@@ -41,7 +41,7 @@ from frostline.stats.search_question import FULL_SEEDS, Decision
 from frostline.storage.runs import Store
 from frostline.strategies import Full, Strategy
 from frostline.studies.planning.axis import axis_of, spec_at
-from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch, runs_of_curve
+from frostline.studies.planning.depth_search import DepthSearch, ResolvedSearch
 from frostline.studies.planning.protocols import rate_messages
 from frostline.studies.requests.config_file import depth_settings, resolved_config
 from frostline.studies.requests.values import Budget
@@ -142,7 +142,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
     def most_ahead(self, resolved: ResolvedSearch, results: Results) -> float | None:
         """What is left of the budget; nothing once the search is over."""
         search = DepthSearch.replayed(resolved, results)
-        return 0.0 if isinstance(search.step, Decision) else max(0.0, resolved.budget - search.done)
+        return 0.0 if isinstance(search.step, Decision) else max(0.0, search.question.budget - search.done)
 
     def nearby(self, resolved: ResolvedSearch) -> Sequence[str]:
         """All depths: any of them may be tried, so their prefix states are computed in one pass."""
@@ -173,7 +173,7 @@ class FindStudy(Study[FindRequest, ResolvedSearch, Finding]):
             **fields,
             answer=_answer(curve, search),
             runs_spent=search.spent,
-            runs_of_full_curve=runs_of_curve(resolved.resolved),
+            runs_of_full_curve=search.runs_of_curve,
         )
 
     def is_showable(self, resolved: ResolvedSearch, results: Results) -> bool:
@@ -218,9 +218,9 @@ def _check_budget(search: ResolvedSearch) -> None:
     question = DepthSearch(search, Results()).question
     first = search_rules.first_runs(question)
     least = question.cost(first)
-    if least > search.budget + stats.ROUNDING:
+    if least > question.budget + stats.ROUNDING:
         raise UsageError(
-            f"the budget is {search.budget:g} full-run equivalents; choosing the learning rates and the first "
+            f"the budget is {question.budget:g} full-run equivalents; choosing the learning rates and the first "
             f"{len(first)} runs alone cost {least:.2f}: use --budget {math.ceil(100 * least) / 100:g} or more"
         )
 

@@ -7,6 +7,7 @@ of specs become scores.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -33,20 +34,10 @@ class ResolvedSearch:
     n_rows: int
     """dev rows"""
 
-    @property
-    def budget(self) -> float:
-        """The most to spend, in full-run equivalents."""
-        return runs_of_curve(self.resolved) if self.resolved.budget is None else self.resolved.budget
-
 
 def _nearest(depth: int, depths: Sequence[int]) -> int:
     """The candidate that is nearest to a depth; of two, the deeper, which is cheaper."""
     return min(depths, key=lambda one: (abs(one - depth), -one))
-
-
-def runs_of_curve(resolved: ResolvedRequest) -> float:
-    """What the whole curve costs, the search for rates included, in full-run equivalents."""
-    return _cost(resolved, depth_programme(resolved).runs_ahead(Results()))
 
 
 def _cost(resolved: ResolvedRequest, specs: Sequence[RunSpec]) -> float:
@@ -85,27 +76,35 @@ class DepthSearch:
     @functools.cached_property
     def question(self) -> Question:
         """What the rules are asked."""
-        search, resolved = self.search, self.search.resolved
+        resolved = self.search.resolved
         axis, request = axis_of(resolved), resolved.request
         return Question(
             keep=request.keep[0],
-            base=0.0 if request.scale == "ratio" else search.chance,
-            chance=search.chance,
+            base=0.0 if request.scale == "ratio" else self.search.chance,
+            chance=self.search.chance,
             confidence=request.confidence,
             seeds=request.seeds,
             depths=axis.places,
-            n_rows=search.n_rows,
+            n_rows=self.search.n_rows,
             costs=axis.costs,
-            rate_costs={
-                depth: _cost(resolved, self._searching(depth, Results())) for depth in self.programme.strategies
-            },
-            rate_spent={
-                depth: _cost(resolved, self._searching(depth, self.results)) for depth in self.programme.strategies
-            },
-            budget=search.budget,
+            rate_costs=self._rate_costs(Results()),
+            rate_spent=self._rate_costs(self.results),
+            budget=self.runs_of_curve if resolved.budget is None else resolved.budget,
             start=None if resolved.start is None else _nearest(resolved.start, axis.places),
             words=axis.words,
         )
+
+    @functools.cached_property
+    def runs_of_curve(self) -> float:
+        """What the whole curve costs, in full-run equivalents, with races as long as they turned out to be.
+
+        It never falls below what was foreseen. So a step that could be paid for once still can when the search is
+        replayed with more results.
+        """
+        resolved = self.search.resolved
+        foreseen, spent = self._rate_costs(Results()), self._rate_costs(self.results)
+        longer = math.fsum(max(0.0, spent[depth] - foreseen[depth]) for depth in foreseen)
+        return _cost(resolved, self.programme.runs_ahead(Results())) + longer
 
     @functools.cached_property
     def step(self) -> Decision | list[Run]:
@@ -192,6 +191,12 @@ class DepthSearch:
     @functools.cached_property
     def _first_specs(self) -> dict[Depth, RunSpec]:
         return {depth: specs[0] for depth, specs in self.programme.replicates(self.rates).items()}
+
+    def _rate_costs(self, results: Results) -> dict[Depth, float]:
+        """Cost of choosing the rate of each depth, as far as these results show it, in full-run equivalents."""
+        return {
+            depth: _cost(self.search.resolved, self._searching(depth, results)) for depth in self.programme.strategies
+        }
 
     def _searching(self, depth: Depth, results: Results) -> list[RunSpec]:
         """The runs that choose the rate of a depth; under `paper` they count for the full model."""
