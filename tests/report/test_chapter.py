@@ -132,6 +132,17 @@ def test_a_depth_no_better_than_a_constant_is_not_recommended() -> None:
     assert curve_words.answer(better).startswith("Training the head alone keeps 93.1%")
 
 
+def test_an_answer_that_a_constant_would_reach_says_so() -> None:
+    """MRPC with few rows: every depth is a little above a constant answer, which keeps 99% of the full F1."""
+    curve = make_curve({FULL: (0.820, 0.821), 3: (0.82, 0.82), 6: (0.816, 0.816)}, chance=0.812)
+    said = curve_words.answer(curve)
+    assert said.startswith("Training the head alone keeps 99.5%")
+    assert ". A constant answer keeps 99.0% too, so this says little; use --scale ratio_above_chance. At 95%" in said
+    asked = next(one for one in curve.operating_points if one.scale == "ratio_above_chance")
+    assert "A constant answer" not in curve_words.answer(curve.replace(operating_points=(asked,)))
+    assert "A constant answer" not in curve_words.answer(make_curve()), "chance is far below the bar"
+
+
 def test_failed_runs_of_the_recommended_depth_come_first() -> None:
     curve = make_curve({FULL: (0.8, 0.8, 0.8), 3: (0.8, 0.8, 0.5)}, keeps=(0.8,))
     said = curve_words.answer(curve)

@@ -125,3 +125,19 @@ _DONE: dict[AxisName, Callable[[int, int], str]] = {
     "heads": lambda at, total: f"training {numbers.count(at)} of {numbers.counted(total, 'attention head')}",
     "subspace": lambda at, _: f"training in a random subspace of D = {numbers.count(at)}",
 }
+
+
+def smallest_subspace(curve: Curve) -> str:
+    """The intrinsic dimension, beside the operating depth where the folder has one."""
+    found = curve.d90
+    if found is None:
+        return ""
+    if found.value is None:
+        said = " d90: no subspace that was tried has the verdict kept"
+    else:
+        said = f" d90: the smallest subspace with verdict kept is D = {value(found.value)}"
+    if found.beside is None:
+        return f"{said}."
+    beside = found.beside
+    trains = "no depth" if beside.n_frozen is FULL else f"training {what_trains(beside.trained_layers, curve.n_layers)}"
+    return f"{said}; on the depth curve of this folder, {trains} keeps as much."

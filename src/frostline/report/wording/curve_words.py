@@ -24,7 +24,7 @@ from frostline.analysis import (
 from frostline.records.depth import FULL, Depth
 from frostline.records.specs import Scale
 from frostline.report import numbers
-from frostline.report.wording.axis_words import keeps, value, what_is_done, what_trains, words_of
+from frostline.report.wording.axis_words import keeps, smallest_subspace, value, what_is_done, words_of
 from frostline.report.wording.failure_words import advice, failed_runs, how_many_failed, with_failed
 
 SCALE_WORDS: dict[Scale, str] = {"ratio": "the full score", "ratio_above_chance": "the full score above chance"}
@@ -112,24 +112,20 @@ def answer(curve: Curve) -> str:
     return (
         f"{_sentence(estimate + failed + what_is_done(curve, at))} {keeps(curve, at)} "
         f"{_kept_with_interval(point, asked.scale)} of {SCALE_WORDS[asked.scale]} ({_against(curve, point)})"
-        f"{saved}.{established(curve, asked)}{_without_failed(curve, asked)}{_smallest_subspace(curve)}"
+        f"{saved}.{_constant_keeps(curve, asked)}{established(curve, asked)}{_without_failed(curve, asked)}"
+        f"{smallest_subspace(curve)}"
     )
 
 
-def _smallest_subspace(curve: Curve) -> str:
-    """The intrinsic dimension, beside the operating depth where the folder has one."""
-    found = curve.d90
-    if found is None:
+def _constant_keeps(curve: Curve, asked: OperatingPoint) -> str:
+    """That a constant answer keeps the share too, so that any depth does; empty if it does not."""
+    full = curve.full.mean
+    if asked.scale != "ratio" or full is None or not stats.reaches(curve.chance, stats.bar_of(asked.keep, full)):
         return ""
-    if found.value is None:
-        said = " d90: no subspace that was tried has the verdict kept"
-    else:
-        said = f" d90: the smallest subspace with verdict kept is D = {value(found.value)}"
-    if found.beside is None:
-        return f"{said}."
-    beside = found.beside
-    trains = "no depth" if beside.n_frozen is FULL else f"training {what_trains(beside.trained_layers, curve.n_layers)}"
-    return f"{said}; on the depth curve of this folder, {trains} keeps as much."
+    return (
+        f" A constant answer keeps {numbers.share(curve.chance / full)} too, so this says little; "
+        "use --scale ratio_above_chance."
+    )
 
 
 def _without_failed(curve: Curve, asked: OperatingPoint) -> str:
