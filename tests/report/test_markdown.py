@@ -27,16 +27,17 @@ def rendered_table(page: str, number: int = 0) -> list[list[str]]:
 
 
 def cells(point: Point) -> list[str]:
+    itself = point.n_frozen is FULL
     return [
-        "full" if point.n_frozen is FULL else str(point.n_frozen),
+        "full" if itself else str(point.n_frozen),
         str(point.trained_layers),
         numbers.score(point.mean),
         numbers.score_interval(point.ci),
         numbers.score_interval(point.ci_dev),
         numbers.difference(point.difference),
-        numbers.difference_interval(point.difference_ci_dev),
+        "–" if itself else numbers.difference_interval(point.difference_ci_dev),
         numbers.share(point.ratio),
-        numbers.share_interval(point.ratio_ci_dev),
+        "–" if itself else numbers.share_interval(point.ratio_ci_dev),
         numbers.share(point.ratio_above_chance),
         verdict_cell(point),
         numbers.count(point.trained_parameters),

@@ -59,11 +59,12 @@ def score_cells(point: Point) -> list[str]:
 
 
 def against_cells(point: Point) -> list[str]:
+    itself = point.n_frozen is FULL
     return [
-        "full" if point.n_frozen is FULL else str(point.n_frozen),
+        "full" if itself else str(point.n_frozen),
         numbers.difference(point.difference),
         numbers.share(point.ratio),
-        numbers.share_interval(point.ratio_ci_dev),
+        "–" if itself else numbers.share_interval(point.ratio_ci_dev),
         numbers.share(point.ratio_above_chance),
         verdict_cell(point),
         str(len(point.seeds)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from frostline.analysis import Comparison, ProbePoint, StrategyPoint
 from frostline.report import numbers
-from frostline.report.tables import NAMES, Table, by_seed, names_of, yes
+from frostline.report.tables import NAMES, Table, by_seed, names_of, unless_full, yes
 from frostline.report.wording import comparison_words
 from frostline.report.wording.comparison_words import CostKind
 
@@ -32,15 +32,19 @@ _SCORE: dict[str, Cell] = {
 }
 _AGAINST: dict[str, Cell] = {
     "minus full": lambda point: numbers.difference(point.difference),
-    "interval of it": lambda point: numbers.difference_interval(point.difference_ci_adjusted),
+    "interval of it": lambda point: _interval(point, numbers.difference_interval(point.difference_ci_adjusted)),
     "share of full": lambda point: numbers.share(point.ratio),
-    "interval of share": lambda point: numbers.share_interval(point.ratio_ci_dev),
+    "interval of share": lambda point: _interval(point, numbers.share_interval(point.ratio_ci_dev)),
 }
 _FRONT: dict[str, Cell] = {"front": lambda point: yes(point.is_pareto)}
 _PROBABLE: dict[str, Cell] = {
     "probability": lambda point: numbers.DASH if point.p_pareto is None else numbers.rough_share(point.p_pareto)
 }
 _BY_SEED: dict[str, Cell] = {"by seed": lambda point: by_seed(point.scores)}
+
+
+def _interval(point: StrategyPoint, interval: str) -> str:
+    return unless_full(interval, is_full=point.name == "full")
 
 
 def main_table(comparison: Comparison) -> Table:

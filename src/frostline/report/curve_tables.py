@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from frostline.analysis import Curve, Gain, Mark, OperatingPoint, Point, TriedRate, View, series, value_of
-from frostline.records.depth import Depth
+from frostline.records.depth import FULL, Depth
 from frostline.report import numbers
-from frostline.report.tables import NAMES, Table, by_seed, names_of, yes
+from frostline.report.tables import NAMES, Table, by_seed, names_of, unless_full, yes
 from frostline.report.wording import axis_words, curve_words
 from frostline.report.wording.failure_words import with_failed
 
@@ -28,11 +28,11 @@ _COSTS: dict[str, Cell] = {
 }
 _DIFFERENCE: dict[str, Cell] = {
     "minus full": lambda point: numbers.difference(point.difference),
-    "interval of it": lambda point: numbers.difference_interval(point.difference_ci_dev),
+    "interval of it": lambda point: _interval(point, numbers.difference_interval(point.difference_ci_dev)),
 }
 _SHARES: dict[str, Cell] = {
     "share of full": lambda point: numbers.share(point.ratio),
-    "interval of share": lambda point: numbers.share_interval(point.ratio_ci_dev),
+    "interval of share": lambda point: _interval(point, numbers.share_interval(point.ratio_ci_dev)),
     "above chance": lambda point: numbers.share(point.ratio_above_chance),
     "verdict": lambda point: _verdict(point),
 }
@@ -44,6 +44,10 @@ _BY_SEED: dict[str, Cell] = {
     "mean without failed": lambda point: numbers.score(point.mean_without_failed),
     "scores by seed": lambda point: by_seed(point.scores),
 }
+
+
+def _interval(point: Point, interval: str) -> str:
+    return unless_full(interval, is_full=value_of(point) is FULL)
 
 
 def score_table(curve: Curve) -> Table:

@@ -44,6 +44,11 @@ def yes(is_so: bool) -> str:
     return "yes" if is_so else ""
 
 
+def unless_full(interval: str, *, is_full: bool) -> str:
+    """The cell of an interval of a comparison with the full model. Of the full model with itself it says nothing."""
+    return numbers.DASH if is_full else interval
+
+
 def by_seed(scores: tuple[float, ...]) -> str:
     """The scores of all seeds in one cell."""
     return " ".join(numbers.score(score) for score in scores) or numbers.DASH
