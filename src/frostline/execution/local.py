@@ -66,7 +66,7 @@ def places_of(options: RunOptions, *, n_workers: int | None, threads: int, devic
 def default_workers(threads: int, device: Device) -> int:
     """One run per core, counting the threads of a run; one run per GPU."""
     # Only torch knows whether there is a GPU, and importing it takes seconds.
-    from frostline.training.prepare import pick_device
+    from frostline.training.device.settings import pick_device
 
     return max(1, n_cores() // threads) if pick_device(device) == "cpu" else 1
 

@@ -160,6 +160,12 @@ def processor() -> str:
     return processor_in(_fields("/proc/cpuinfo")) or platform.processor()
 
 
+@functools.cache
+def processor_vendor() -> str:
+    """`GenuineIntel`, `AuthenticAMD`; empty if the system does not say it."""
+    return _fields("/proc/cpuinfo").get("vendor_id", "")
+
+
 def processor_in(cpuinfo: Mapping[str, str]) -> str:
     """The processor that the fields of /proc/cpuinfo describe. ARM has numbers in place of a name."""
     numbers = [cpuinfo[name] for name in ("CPU implementer", "CPU part") if name in cpuinfo]

@@ -45,6 +45,8 @@ class Origin:
     """the number format they are stored in"""
     device_model: str = ""
     """name of the GPU, if one computes them"""
+    products: str = ""
+    """the library that multiplies matrices, if it is not torch's own choice"""
     threads: int = 1
     """threads that compute them"""
     is_whole: bool = False
@@ -61,6 +63,7 @@ class Origin:
             {
                 **more,
                 **({"is_whole": True} if self.is_whole else {}),
+                **({"products": self.products} if self.products else {}),
                 "format": FORMAT,
                 "model": self.model_fingerprint,
                 "tokens": tokens,

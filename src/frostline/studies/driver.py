@@ -153,7 +153,7 @@ class Session:
         """The environment that stored runs must have been made in; None: any."""
         if not self.options.same_environment:
             return None
-        from frostline.training.prepare import device_model, pick_device
+        from frostline.training.device.settings import device_model, pick_device
 
         device = pick_device(self.request.device)
         return current_environment(device, device_model=device_model(device))

@@ -8,25 +8,25 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from frostline import strategies, tasks
-from frostline.errors import DataError, FrostlineError, UsageError
+from frostline.errors import DataError
 from frostline.model.identity import Identity
 from frostline.model.inside.saved import load_as_saved
 from frostline.model.inside.setfit import import_setfit
 from frostline.model.load import identify, load_model, load_tokenizer, unknown_share
 from frostline.model.stack import Stack
 from frostline.records.keys import derived_seed
-from frostline.records.requests import Device
 from frostline.records.specs import RunSpec, TaskSpec
 from frostline.storage.prefix_cache import Origin
 from frostline.tasks import Rows, TaskData
 from frostline.training.batches import Encoded, encode
+from frostline.training.device.products import is_used
+from frostline.training.device.settings import device_model
 from frostline.training.pooled import Pooled, pooled_states
 from frostline.training.prefix import Prefixes, Split, States
 
@@ -276,44 +276,9 @@ def _origin(spec: RunSpec, split: str) -> Origin:
         device=spec.device,
         dtype=spec.cache_dtype,
         device_model=device_model(spec.device),
+        products="oneDNN" if spec.device == "cpu" and is_used() else "",
         threads=spec.threads,
     )
-
-
-def pick_device(asked: Device) -> Literal["cpu", "cuda", "mps"]:
-    """The device asked for, if it is available; `auto`: the fastest."""
-    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if asked == "auto":
-        return "cuda" if has["cuda"] else "mps" if has["mps"] else "cpu"
-    if not has[asked]:
-        available = ", ".join(name for name in has if has[name])
-        raise UsageError(f"device {asked!r} is not available; available: {available}")
-    return asked
-
-
-@functools.cache
-def device_model(device: str) -> str:
-    """The name of the GPU; empty where the processor computes, or holds the GPU."""
-    return torch.cuda.get_device_name() if device == "cuda" else ""
-
-
-@contextlib.contextmanager
-def torch_settings(threads: int) -> Iterator[None]:
-    """Sets the number of threads and treats denormal numbers as 0; restores both afterwards.
-
-    Without weight decay, AdamW's first moment becomes denormal for a token that was not seen for 700 steps, and a step
-    over a matrix of such numbers takes a CPU fifteen times as long.
-    """
-    n_threads, was_flushing = torch.get_num_threads(), float(torch.tensor(1e-38) / 4) == 0.0
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
-    if torch.get_num_threads() != threads:  # they are part of what makes a run's numbers
-        raise FrostlineError(f"torch uses {torch.get_num_threads()} threads, not {threads}; check OMP_THREAD_LIMIT")
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(was_flushing)
-        torch.set_num_threads(n_threads)
 
 
 @contextlib.contextmanager

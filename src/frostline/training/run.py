@@ -29,6 +29,7 @@ from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions,
 from frostline.records.specs import RunSpec
 from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
+from frostline.training.device.settings import device_model, torch_settings
 from frostline.training.forward import DivergedError, Forward
 from frostline.training.inside.contrastive import contrasted
 from frostline.training.inside.measuring import measured
@@ -36,7 +37,7 @@ from frostline.training.inside.without_steps import TRAIN_SAMPLE, as_saved, fitt
 from frostline.training.loop import Descent, PausedTraining, Trained, Training, diverged, scores, train
 from frostline.training.memory import MemoryMeter
 from frostline.training.prefix import Prefixes
-from frostline.training.prepare import Prepared, Preparer, device_model, load_stack, seed_for, seeded, torch_settings
+from frostline.training.prepare import Prepared, Preparer, load_stack, seed_for, seeded
 
 OnEpoch = Callable[[EpochRecord], None]
 

@@ -20,9 +20,9 @@ from frostline.records.requests import StudyRequest
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import encode
+from frostline.training.device.settings import torch_settings
 from frostline.training.inside.measuring import row_source
 from frostline.training.prefix import Split
-from frostline.training.prepare import torch_settings
 
 
 def change_between(base: str, tuned: str, request: StudyRequest | None, rows: int) -> Change:

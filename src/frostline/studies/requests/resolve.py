@@ -35,8 +35,8 @@ from frostline.studies.requests.parse import depths_of
 from frostline.studies.requests.task_reader import TaskReader
 from frostline.tasks import TaskData
 from frostline.training.batches import Encoded, encode, n_steps
+from frostline.training.device.settings import pick_device
 from frostline.training.prefix import estimated_bytes
-from frostline.training.prepare import pick_device
 
 MOST_UNKNOWN = 0.5
 """Largest share of unknown tokens that is trained on: above it there is nothing to learn from (TRAPS 31)."""
