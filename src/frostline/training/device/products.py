@@ -8,7 +8,7 @@ torch calls oneDNN for fp32 only in compiled models. So while a run computes, th
 and its gradients end in, `mm` and `addmm`, get another implementation. Everything else stays as it is.
 
 oneDNN compiles code for each shape of matrices, and each takes half a megabyte. The number of tokens in a batch hardly
-ever repeats. It is therefore rounded up, by an eighth at most, with rows of zeros; and few shapes are kept at a time.
+ever repeats. So it is rounded up, by an eighth at most, with rows of zeros, and few shapes are kept at a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.library import Library
 from frostline.errors import FrostlineError
 from frostline.records.environment import processor_vendor
 
-_FEWEST_OPERATIONS = 2**18
+_FEWEST_OPERATIONS = 2**19
 _SHORTEST_SIDE = 16
-"""Below these, calling from Python takes longer than it saves."""
+"""Below these, a call from Python takes longer than it saves."""
 _KEPT_SHAPES = 64
 """A step needs about a dozen shapes; they take 35 MB."""
 _CACHE_SIZES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
@@ -120,7 +120,7 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def rounded_up(number: int) -> int:
-    """The next multiple of an eighth of the power of two below it: at most an eighth more, and eight sizes an octave.
+    """The next multiple of 8, and of an eighth of the power of two below: an eighth more at most, from 64 on.
 
     >>> [rounded_up(number) for number in (3, 100, 128, 129, 384, 385, 1536)]
     [8, 104, 128, 144, 384, 416, 1536]
