@@ -28,6 +28,7 @@ from frostline.studies.requests.parse import parse
 from frostline.studies.requests.resolve import Resolver
 from frostline.studies.requests.settings import CurveSettings
 from frostline.training.batches import Batch
+from frostline.training.device.products import quick_products
 from frostline.training.loop import Descent, Training
 from frostline.training.run import Runner
 
@@ -125,8 +126,9 @@ def main() -> None:
             enough = asked["n_times"], asked["seconds"]
             if "product" in asked:
                 multiply = multiplying(asked["product"])
-                multiply()
-                answer(summed(inbox.timed(multiply, *enough, answer)))
+                with quick_products():  # as in a run
+                    multiply()
+                    answer(summed(inbox.timed(multiply, *enough, answer)))
                 continue
             with started(runner, specs[asked["kind"]].replace(seed=asked["seed"])) as steps:
                 took = inbox.timed(warm(steps).step, *enough, answer)
