@@ -56,6 +56,10 @@ class TestComparing:
         (said,) = mixed_environments([made_with(device_model="A100"), made_with(device_model="H100")])
         assert said.startswith("1 run was made with GPU A100, 1 with GPU H100: ")
 
+    def test_another_library_for_products_differs(self) -> None:
+        (said,) = mixed_environments([made_with(), made_with(), made_with(products="oneDNN")])
+        assert said.startswith("2 runs were made with matrix products of torch, 1 with matrix products of oneDNN: ")
+
     @pytest.mark.parametrize("unknown", ["", "aarch64"])
     def test_what_is_unknown_does_not_differ(self, unknown: str) -> None:
         empty = Environment(versions={}, hardware={}, command=(), at="")
@@ -95,7 +99,7 @@ class TestThisMachine:
 
         plain = key()
         assert plain == key(device_model="", threads=1)
-        assert len({plain, key(threads=2), key(device_model="A100")}) == 3
+        assert len({plain, key(threads=2), key(device_model="A100"), key(products="oneDNN")}) == 4
         monkeypatch.setattr(prefix_cache, "processor", lambda: "another one")
         assert key() != plain
 

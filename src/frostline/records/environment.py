@@ -37,12 +37,7 @@ _SECRETS = (
 """values by name, users and passwords in URLs, tokens that look like tokens"""
 _command: ContextVar[tuple[str, ...]] = ContextVar("command", default=())
 
-_COMPARED_HARDWARE = ("system", "processor", "device_model")
-"""what may change the last bits of a number; device and threads are part of a run's key"""
-_UNKNOWN = ("", "arm", "aarch64", "arm64", "i386", "x86_64")
-"""what release 0.1 stored where it did not find the processor's name"""
-
-_COMPARED_HARDWARE = ("system", "processor", "device_model")
+_COMPARED_HARDWARE = ("system", "processor", "device_model", "products")
 """what may change the last bits of a number; device and threads are part of a run's key"""
 _UNKNOWN = ("", "arm", "aarch64", "arm64", "i386", "x86_64")
 """what release 0.1 stored where it did not find the processor's name"""
@@ -175,11 +170,13 @@ def processor_in(cpuinfo: Mapping[str, str]) -> str:
 def _facts(environment: Environment) -> dict[str, str]:
     """What is known of an environment and may change a number, by name."""
     hardware = {name: environment.hardware.get(name, "") for name in _COMPARED_HARDWARE}
+    if hardware["processor"] not in _UNKNOWN:
+        hardware["products"] = hardware["products"] or "torch"  # not stored if it is torch's own choice
     return {name: value for name, value in (*environment.versions.items(), *hardware.items()) if value not in _UNKNOWN}
 
 
 def _called(name: str) -> str:
-    return {"device_model": "GPU"}.get(name, name)
+    return {"device_model": "GPU", "products": "matrix products of"}.get(name, name)
 
 
 def _installed() -> dict[str, str]:

@@ -153,10 +153,10 @@ class Session:
         """The environment that stored runs must have been made in; None: any."""
         if not self.options.same_environment:
             return None
-        from frostline.training.device.settings import device_model, pick_device
+        from frostline.training.device.settings import device_facts, pick_device
 
         device = pick_device(self.request.device)
-        return current_environment(device, device_model=device_model(device))
+        return current_environment(device, **device_facts(device))
 
     @property
     def executor(self) -> Executor:

@@ -25,8 +25,7 @@ from frostline.records.specs import RunSpec, TaskSpec
 from frostline.storage.prefix_cache import Origin
 from frostline.tasks import Rows, TaskData
 from frostline.training.batches import Encoded, encode
-from frostline.training.device.products import is_used
-from frostline.training.device.settings import device_model
+from frostline.training.device.settings import device_facts
 from frostline.training.pooled import Pooled, pooled_states
 from frostline.training.prefix import Prefixes, Split, States
 
@@ -275,9 +274,8 @@ def _origin(spec: RunSpec, split: str) -> Origin:
         layout=spec.layout,
         device=spec.device,
         dtype=spec.cache_dtype,
-        device_model=device_model(spec.device),
-        products="oneDNN" if spec.device == "cpu" and is_used() else "",
         threads=spec.threads,
+        **device_facts(spec.device),
     )
 
 

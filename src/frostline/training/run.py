@@ -29,7 +29,7 @@ from frostline.records.results import Cost, EpochRecord, PausedRun, Predictions,
 from frostline.records.specs import RunSpec
 from frostline.training.batches import n_epochs
 from frostline.training.checkpoints import Checkpoint, from_bytes, to_bytes
-from frostline.training.device.settings import device_model, torch_settings
+from frostline.training.device.settings import device_facts, torch_settings
 from frostline.training.forward import DivergedError, Forward
 from frostline.training.inside.contrastive import contrasted
 from frostline.training.inside.measuring import measured
@@ -311,7 +311,7 @@ def _result(run: _Run, trained: Trained, train_score: float | None, cost: Cost) 
         n_layers=run.stack.n_layers,
         cost=cost,
         warnings=(*data.warnings, *prepared.warnings(spec), *prepared.notes, *changed_packages()),
-        environment=current_environment(spec.device, device_model=device_model(spec.device), threads=str(spec.threads)),
+        environment=current_environment(spec.device, **device_facts(spec.device), threads=str(spec.threads)),
         diverged=trained.is_diverged,
         label_scale=run.label_scale,
         probes=trained.probes,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 
 from frostline.errors import FrostlineError, UsageError
 from frostline.records.requests import Device
-from frostline.training.device.products import quick_products
+from frostline.training.device.products import is_used, quick_products
 
 
 def pick_device(asked: Device) -> Literal["cpu", "cuda", "mps"]:
@@ -29,6 +29,20 @@ def pick_device(asked: Device) -> Literal["cpu", "cuda", "mps"]:
 def device_model(device: str) -> str:
     """The name of the GPU; empty where the processor computes, or holds the GPU."""
     return torch.cuda.get_device_name() if device == "cuda" else ""
+
+
+class DeviceFacts(TypedDict):
+    """What may change the last bits of a run's numbers, by the names that its environment has for them."""
+
+    device_model: str
+    """the name of the GPU; empty: none computes"""
+    products: str
+    """the library that multiplies matrices; empty: torch's own choice"""
+
+
+def device_facts(device: str) -> DeviceFacts:
+    """Those of a run on this device in this process."""
+    return {"device_model": device_model(device), "products": "oneDNN" if device == "cpu" and is_used() else ""}
 
 
 @contextlib.contextmanager
