@@ -7,6 +7,7 @@ the whole one, and goes on past the end of its line of rates while the best rate
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ class Race(RateSearch):
 
     def ahead(self, results: Results) -> list[RunSpec]:
         """The runs so far; while the race is on, also a last rung without surprises."""
-        last = [] if self.is_over(results) else self._specs(self.rates[: RUNGS[0][1]], RUNGS[-1][0])
+        last = [] if self.is_over(results) else _race_specs(self.spec, self.rates[: RUNGS[0][1]], RUNGS[-1][0])
         return list(dict.fromkeys([*self.runs(results), *last]))
 
     def _rungs(self, results: Results) -> Iterator[_Rung]:
@@ -131,7 +132,7 @@ class Race(RateSearch):
         left = list(self.rates)
         for share, n_left in RUNGS:
             while True:
-                specs = self._specs(sorted(left), share)
+                specs = _race_specs(self.spec, tuple(sorted(left)), share)
                 standings = _standings(results.of(specs)) if results.has_all(specs) else []
                 beyond = next_rate(standings[0].rate, line) if standings else None
                 if beyond is None:
@@ -143,13 +144,14 @@ class Race(RateSearch):
                 return
             left = [one.rate for one in standings[:n_left]]
 
-    def _specs(self, rates: Sequence[float], share: float) -> tuple[RunSpec, ...]:
-        epochs = max(1, round(share * self.spec.epochs))
-        steps = self.spec.max_steps
-        run = self.spec.replace(
-            role="tuning", epochs=epochs, max_steps=None if steps is None else math.ceil(share * steps)
-        )
-        return tuple(run.replace(learning_rate=rate).with_seed(seed) for rate in rates for seed in RACE_SEEDS)
+
+@functools.lru_cache(maxsize=4096)
+def _race_specs(spec: RunSpec, rates: tuple[float, ...], share: float) -> tuple[RunSpec, ...]:
+    """The runs of a rung. A search asks for them hundreds of times, and making a spec's key takes longest."""
+    epochs = max(1, round(share * spec.epochs))
+    steps = None if spec.max_steps is None else math.ceil(share * spec.max_steps)
+    run = spec.replace(role="tuning", epochs=epochs, max_steps=steps)
+    return tuple(run.replace(learning_rate=rate).with_seed(seed) for rate in rates for seed in RACE_SEEDS)
 
 
 def best_rate(searched: Sequence[RunResult]) -> float:
