@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 
 from frostline.errors import UsageError
 from frostline.storage.claims import Claims
 
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
+STORAGE = str(Path("frostline", "storage"))
 HOLDER = """
 import sys
 from pathlib import Path
@@ -110,6 +118,58 @@ def test_a_command_may_begin_while_another_one_ends(tmp_path: Path) -> None:
         finally:
             is_over.set()
         assert other.result() > 0, "neither of the two raised, and the claim could be taken"
+
+
+class _Interrupted(BaseException):
+    """As a signal raises it: between any two lines."""
+
+
+@contextlib.contextmanager
+def _interrupted_at(n_lines: int) -> Iterator[None]:
+    """Raises before the line of that number that code of `storage` runs in the block."""
+    left = n_lines
+
+    def tracer(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+        nonlocal left
+        if STORAGE not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise _Interrupted
+        return tracer
+
+    sys.settrace(tracer)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+def _interrupted(claims: Claims, n_lines: int, *, is_held_elsewhere: bool) -> bool:
+    """Whether taking and releasing a claim is interrupted before it is over."""
+    try:
+        with _interrupted_at(n_lines):
+            assert claims.take("key") is not is_held_elsewhere
+            claims.release("key")
+    except _Interrupted:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("is_held_elsewhere", [False, True])
+def test_a_signal_at_any_moment_leaves_no_claim_behind(tmp_path: Path, is_held_elsewhere: bool) -> None:
+    other, n_lines = Claims(tmp_path), 1
+    ended = list[Claims]()  # so that none is collected, and released, inside another one's block
+    if is_held_elsewhere:
+        assert other.take("key")
+    while _interrupted(claims := Claims(tmp_path), n_lines, is_held_elsewhere=is_held_elsewhere):
+        ended.append(claims)
+        claims.release_all()
+        assert (tmp_path / "claims" / "key").exists() is is_held_elsewhere, f"line {n_lines}"
+        assert (tmp_path / "claims").exists() is is_held_elsewhere, f"line {n_lines}"
+        n_lines += 1
+    assert n_lines > 20
 
 
 def test_the_folder_may_go_while_it_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

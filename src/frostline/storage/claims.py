@@ -12,6 +12,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from typing import final
 
@@ -24,7 +25,7 @@ class Claims:
 
     def __init__(self, out: Path) -> None:
         self._folder = out / "claims"
-        self._held: dict[str, int] = {}
+        self._held: dict[str, FileIO] = {}
         _remove_abandoned(self._folder)
         # If the owner forgets to release (an exception in a notebook), the claims go with this object.
         weakref.finalize(self, _release_all, self._folder, self._held)
@@ -33,25 +34,34 @@ class Claims:
         """Claims a run; False if another living process has claimed it."""
         if key in self._held:
             return True
-        while (handle := self._open(key)) is not None:
-            # Between opening and locking, the file may have been removed by the process that released it.
-            if locks.is_at(handle, self._folder / key):
-                self._held[key] = handle
+        path = self._folder / key
+        with atomic.explained(str(path)), contextlib.ExitStack() as unless_taken:
+            unless_taken.callback(self.release, key)
+            # Known before it is locked: wherever a signal interrupts the command, `release_all` finds it.
+            self._held[key] = _open_or_create(path)
+            handle = self._held[key].fileno()
+            # On a file system without locks the work cannot be shared, but it can be done.
+            if locks.try_lock(handle) == "taken":
+                return False
+            if locks.is_at(handle, path):
+                unless_taken.pop_all()
                 with contextlib.suppress(OSError):  # a full disk: only `holders` cannot name this process
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, str(os.getpid()).encode(), 0)
                 return True
-            os.close(handle)
-        return False
+        return self.take(key)  # between opening and locking, the process that released it removed the file
 
     def release(self, key: str) -> None:
         """Gives up a claim, if there is one."""
-        if (handle := self._held.pop(key, None)) is not None:
-            _release(self._folder / key, handle)
+        if (file := self._held.get(key)) is not None:
+            _release(self._folder / key, file)
+            self._held.pop(key, None)
 
     def release_all(self) -> None:
-        """Gives up all claims."""
+        """Gives up all claims, also one that was being taken or released when the command was interrupted."""
         _release_all(self._folder, self._held)
+        _remove_abandoned(self._folder)
+        _remove_if_empty(self._folder)
 
     def holders(self, keys: Iterable[str]) -> list[int]:
         """Ids of the processes that have claimed these runs, as far as their files tell."""
@@ -61,23 +71,11 @@ class Claims:
                 found.add(int((self._folder / key).read_text()))
         return sorted(found)
 
-    def _open(self, key: str) -> int | None:
-        """The claim's file, opened and locked; None if another process has the lock."""
-        path = self._folder / key
-        with atomic.explained(str(path)), contextlib.ExitStack() as if_it_fails:
-            handle = _open_or_create(path)
-            if_it_fails.callback(os.close, handle)
-            # On a file system without locks the work cannot be shared, but it can be done.
-            if locks.try_lock(handle) == "taken":
-                return None
-            if_it_fails.pop_all()
-        return handle
 
-
-def _open_or_create(path: Path, more_tries: int = 100) -> int:
+def _open_or_create(path: Path, more_tries: int = 100) -> FileIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        return FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
     except OSError as error:
         # Another process may have removed the empty folder just now. If that happens inside `mkdir`, between finding
         # the folder and asking whether it is one, its error is FileExistsError.
@@ -87,25 +85,34 @@ def _open_or_create(path: Path, more_tries: int = 100) -> int:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes the files of killed processes, which nobody has locked."""
+    """Removes the files that nobody has locked: those of killed processes."""
     for path in locks.paths_in(folder):
         with contextlib.suppress(OSError):  # it has just gone, or it is another user's
             handle = locks.open_existing(path)
-            if locks.try_lock(handle) == "ours" and locks.is_at(handle, path):
-                _release(path, handle)
-            else:
+            try:
+                if locks.try_lock(handle) == "ours" and locks.is_at(handle, path):
+                    path.unlink()  # before the lock goes: nobody can hold this file by then
+                    _remove_if_empty(folder)
+            finally:
                 os.close(handle)
 
 
-def _release(path: Path, handle: int) -> None:
-    with locks.gone_is_fine():
-        path.unlink()  # before the lock goes: nobody can hold this file by then
-    os.close(handle)
+def _release(path: Path, file: FileIO) -> None:
+    """Removes the file of a claim, and closes it; does the rest if it was interrupted before."""
+    if not file.closed:
+        if locks.try_lock(file.fileno()) != "taken" and locks.is_at(file.fileno(), path):
+            with locks.gone_is_fine():
+                path.unlink()
+        file.close()
+    _remove_if_empty(path.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # other claims are there
-        path.parent.rmdir()
+        folder.rmdir()
 
 
-def _release_all(folder: Path, held: dict[str, int]) -> None:
-    while held:
-        key, handle = held.popitem()
-        _release(folder / key, handle)
+def _release_all(folder: Path, held: dict[str, FileIO]) -> None:
+    for key, file in list(held.items()):
+        _release(folder / key, file)
+        held.pop(key, None)
