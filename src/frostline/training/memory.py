@@ -10,17 +10,20 @@ import ctypes
 import gc
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 
 _STATUS, _MEMORY = Path("/proc/self/status"), Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")
+_Batch = TypeVar("_Batch")
 _SECONDS_BETWEEN_LOOKS = (0.02, 0.2)
 """Often at first, while memory grows; rarely after the first second, because each look takes time from the run."""
 _N_CLOSE_LOOKS = 50
+_BATCHES_BETWEEN_RETURNS = 10
 _M_ARENA_MAX = -8
 """glibc's number for the largest number of heaps"""
 
@@ -109,6 +112,19 @@ def release_memory() -> None:
 def return_freed_memory() -> None:
     """Returns memory to the system that the allocator keeps for later; takes milliseconds."""
     _glibc("malloc_trim", 0)
+
+
+def memory_returned(batches: Iterable[_Batch]) -> Iterator[_Batch]:
+    """The same batches; freed memory is returned to the system while they pass.
+
+    In a pass over sorted rows, batches become fewer and longer rows, and each new size leaves gaps that no later batch
+    fits into. Over all rows of SST-2 they add up to 350 MB.
+    """
+    for n_before, batch in enumerate(batches):
+        if n_before % _BATCHES_BETWEEN_RETURNS == 0:
+            return_freed_memory()
+        yield batch
+    return_freed_memory()
 
 
 def use_one_heap() -> None:
