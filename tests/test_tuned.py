@@ -18,12 +18,15 @@ from frostline.kinds import CLASSIFICATION
 from frostline.records.arrays import StoredArray
 from frostline.records.depth import FULL
 from frostline.records.results import RunResult
+from frostline.stats.rates import HIGHEST_RATE
 from frostline.studies.planning.protocols import TUNED_RATES
-from frostline.studies.planning.race import RACE_SEEDS, best_rate
+from frostline.studies.planning.race import RACE_SEEDS, Race, best_rate
+from frostline.studies.study import Results
 from frostline.testing.models import make_spec
 from frostline.training.run import Runner
 from losses import losses_of
 from synthetic import make_result
+from synthetic import make_spec as make_synthetic_spec
 
 RATES = "1e-3,1e-2"
 SETTINGS = ("--epochs", "1", "--batch-size", "8", "--seeds", "2", "--frozen", "2-3", "--json", "--workers", "2")
@@ -141,6 +144,42 @@ def test_of_rates_within_noise_the_lowest_loss_is_taken() -> None:
     assert best_rate(far) == 1e-4, "a score that is beyond noise counts before any loss"
     of_line_search = [r.replace(spec=r.spec.replace(role="line_search")) for r in close]
     assert best_rate(of_line_search) == 1e-4, "the paper's way: the best score on dev"
+
+
+def _race_won(learns_from: float) -> tuple[float, set[float]]:
+    """The rate that a race chooses, and those that it tries, where lower rates learn nothing and hardly move."""
+    race = Race(make_synthetic_spec(FULL, 0).replace(epochs=3), (2e-5, 5e-5, 1e-4, 2e-4))
+    results = Results()
+    while new := [spec for spec in race.runs(results) if not results.has_all([spec])]:
+        for spec in new:
+            rate = spec.learning_rate
+            learned, idle = (0.75, 0.9), (0.5, 1e3 * rate)
+            results.add(held_out(rate, *(learned if rate >= learns_from else idle)).replace(spec=spec))
+    chosen = race.rate(results)
+    assert chosen is not None
+    return chosen, {one.learning_rate for one in race.tried(results)}
+
+
+def test_a_race_goes_up_until_a_rate_learns() -> None:
+    chosen, tried = _race_won(learns_from=1e-3)
+    assert chosen >= 1e-3
+    assert min(tried) == 2e-5, "of rates that are too low, the lowest loses least; it does not pull the line down"
+    chosen, tried = _race_won(learns_from=5e-5)
+    assert chosen == 5e-5
+    assert tried == {2e-5, 5e-5, 1e-4, 2e-4}
+
+
+def test_twin_by_loss_alone_a_race_goes_down_to_where_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frostline.studies.planning.race.have_learned", lambda _: True)
+    chosen, tried = _race_won(learns_from=1e-3)
+    assert chosen < 1e-5
+    assert max(tried) == 2e-4
+
+
+def test_where_no_rate_learns_the_line_ends() -> None:
+    chosen, tried = _race_won(learns_from=1.0)
+    assert max(tried) == HIGHEST_RATE
+    assert chosen in tried
 
 
 def _labels(result: RunResult) -> NDArray[Any]:

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from frostline import stats
 from frostline.analysis import resampling
-from frostline.analysis.resampling import RESAMPLING_SEED, row_scores
+from frostline.analysis.resampling import RESAMPLING_SEED, has_failed, have_learned, row_scores
 from frostline.kinds import CLASSIFICATION
+from frostline.records.depth import FULL
+from synthetic import make_result
 
 
 def predictions(n_rows: int, n_classes: int, n_models: int = 2) -> tuple[NDArray[Any], list[NDArray[Any]]]:
@@ -90,3 +92,13 @@ def test_a_permutation_of_bytes_is_that_of_the_integers() -> None:
     assert np.array_equal(wide, small)
     for values in (labels + 254, labels - 1, labels.astype(np.float64)):
         assert resampling._narrow(values) is values
+
+
+def test_two_runs_together_show_what_neither_shows_alone() -> None:
+    """On 200 rows 0.555 may be chance; twice 0.555 on 400 rows is not."""
+    runs = [make_result(FULL, seed, 0.555) for seed in (0, 1)]
+    assert [has_failed(one) for one in runs] == [True, True]
+    assert have_learned(runs)
+    assert not have_learned([make_result(FULL, seed, 0.5) for seed in (0, 1)])
+    assert not have_learned([make_result(FULL, 0, 0.9).replace(diverged=True), make_result(FULL, 1, 0.9)])
+    assert have_learned([make_result(FULL, 0, 0.9)])

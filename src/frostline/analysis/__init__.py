@@ -34,7 +34,14 @@ from frostline.analysis.curve_records import (
 from frostline.analysis.curves import Along, build_curve
 from frostline.analysis.points import Replicates, chance_of
 from frostline.analysis.provenance import Provenance, RunLine
-from frostline.analysis.resampling import dev_scores, dev_variance, has_failed, outcome_of, row_variance
+from frostline.analysis.resampling import (
+    dev_scores,
+    dev_variance,
+    has_failed,
+    have_learned,
+    outcome_of,
+    row_variance,
+)
 from frostline.analysis.sizes import Equal, Interaction, RatedCurve, Rates, SizedCurve, Sizes, build_sizes, interactions
 from frostline.analysis.verdicts import Judge
 from frostline.analysis.views import VIEWS, Mark, Series, View, series
@@ -85,6 +92,7 @@ __all__ = [
     "dev_scores",
     "dev_variance",
     "has_failed",
+    "have_learned",
     "interactions",
     "is_on_front",
     "outcome_of",

@@ -64,18 +64,35 @@ def outcome_of(result: RunResult) -> Outcome:
     return Outcome(result.score, dev_scores([result])[0], has_failed(result))
 
 
-@functools.lru_cache(maxsize=1024)
+def have_learned(results: Sequence[RunResult]) -> bool:
+    """Whether the mean score of runs is above the 95th percentile of what it is under permuted labels."""
+    if any(result.diverged for result in results):
+        return False
+    found = [_permuted(one.spec.task, one.predictions.labels, one.predictions.outputs) for one in results]
+    scores, permuted = zip(*found, strict=True)
+    return stats.is_above(stats.mean(scores), _bar(np.mean(permuted, axis=0)))
+
+
 def is_by_chance(task: TaskSpec, stored_labels: StoredArray, stored_outputs: StoredArray) -> bool:
     """Whether a score is not above the 95th percentile of the same predictions' score under permuted labels."""
+    score, permuted = _permuted(task, stored_labels, stored_outputs)
+    return not stats.is_above(score, _bar(permuted))
+
+
+def _bar(permuted: stats.Floats) -> float:
+    # Of 400 equally likely scores, this run's and 399 permuted ones, its own is among the highest 20 in 5% of cases.
+    return float(np.sort(permuted)[(N_PERMUTATIONS + 1) * 95 // 100 - 1])
+
+
+@functools.lru_cache(maxsize=1024)
+def _permuted(task: TaskSpec, stored_labels: StoredArray, stored_outputs: StoredArray) -> tuple[float, stats.Floats]:
+    """A score, and the same predictions' scores under permuted labels."""
     kind, name = kind_of(task), task.metric or ""
     labels, metric = stored_labels.array(), kind.metric(name)
     answers = kind.answers(name, labels, stored_outputs.array())
     rng, narrow = np.random.default_rng(RESAMPLING_SEED), _narrow(labels)
     drawn = (rng.permutation(narrow).astype(labels.dtype) for _ in range(N_PERMUTATIONS))
-    permuted = sorted(metric.of(one, answers) for one in drawn)
-    # Of 400 equally likely scores, this run's and 399 permuted ones, its own is among the highest 20 in 5% of cases.
-    bar = permuted[(N_PERMUTATIONS + 1) * 95 // 100 - 1]
-    return not stats.is_above(metric.of(labels, answers), bar)
+    return metric.of(labels, answers), np.array([metric.of(one, answers) for one in drawn])
 
 
 def row_variance(kind: Kind, metric_name: str, labels: NDArray[Any], outputs: Sequence[NDArray[Any]]) -> float:

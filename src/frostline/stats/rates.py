@@ -22,37 +22,46 @@ class Standing:
     """standard deviation of the score over resampled rows"""
     loss: float
     """mean loss at the end of the schedule, on the rows that give the score; infinite if a run diverged"""
+    has_learned: bool = True
+    """whether its runs together score better than with shuffled labels"""
 
 
 def ranked(standings: Sequence[Standing]) -> list[Standing]:
     """Best first: by score; among scores within noise of the best, by loss, then the lower rate.
 
-    The losses are those at the end of a schedule, so a high rate that learns faster has no advantage. A rate at which
-    a run diverged comes last.
+    The losses are those at the end of a schedule, so a high rate that learns faster has no advantage. A rate that
+    learned nothing comes after those that did: it hardly moved, so its loss is low. A rate at which a run diverged
+    comes last.
     """
     sound = [one for one in standings if math.isfinite(one.loss)] or list(standings)
-    best = max(sound, key=lambda one: one.score)
-    leading = [one for one in sound if one.score >= best.score - best.noise]
+    able = [one for one in sound if one.has_learned] or sound
+    best = max(able, key=lambda one: one.score)
+    leading = [one for one in able if one.score >= best.score - best.noise]
     behind = [one for one in standings if one not in leading]
     return [
         *sorted(leading, key=lambda one: (one.loss, one.rate)),
-        *sorted(behind, key=lambda one: (math.isinf(one.loss), -one.score, one.rate)),
+        *sorted(behind, key=lambda one: (math.isinf(one.loss), not one.has_learned, -one.score, one.rate)),
     ]
 
 
-def next_rate(best: float, line: Collection[float]) -> float | None:
+def next_rate(best: float, line: Collection[float], *, has_learned: bool = True) -> float | None:
     """The rate beyond the end of a line, if the best is at its end: the next of 1, 2, 5, 10, …; else None.
+
+    Where not even the best has learned anything, the line goes on upwards, wherever the best is: of rates that are too
+    low, the lowest moves least and has the lowest loss.
 
     >>> next_rate(2e-4, [5e-5, 1e-4, 2e-4])
     0.0005
     >>> next_rate(1e-4, [5e-5, 1e-4, 2e-4]) is None
     True
+    >>> next_rate(5e-5, [5e-5, 1e-4, 2e-4], has_learned=False)
+    0.0005
     """
     known = [step * 10.0**power for power in range(-7, 0) for step in _STEPS]
-    above = [rate for rate in known if best * 1.001 < rate <= HIGHEST_RATE * 1.001]
-    below = [rate for rate in known if LOWEST_RATE * 0.999 <= rate < best * 0.999]
-    if best >= max(line) and above:
+    above = [rate for rate in known if max(line) * 1.001 < rate <= HIGHEST_RATE * 1.001]
+    below = [rate for rate in known if LOWEST_RATE * 0.999 <= rate < min(line) * 0.999]
+    if above and (best >= max(line) or not has_learned):
         return float(f"{above[0]:.1g}")
-    if best <= min(line) and below:
+    if below and best <= min(line):
         return float(f"{below[-1]:.1g}")
     return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 from frostline import stats
-from frostline.analysis import TriedRate, dev_scores
+from frostline.analysis import TriedRate, dev_scores, have_learned
 from frostline.execution.sweep import Wanted
 from frostline.kinds import kind_of
 from frostline.records.results import RunResult
@@ -134,7 +134,7 @@ class Race(RateSearch):
             while True:
                 specs = _race_specs(self.spec, tuple(sorted(left)), share)
                 standings = _standings(results.of(specs)) if results.has_all(specs) else []
-                beyond = next_rate(standings[0].rate, line) if standings else None
+                beyond = _beyond(standings[0], line, share) if standings else None
                 if beyond is None:
                     break
                 line.add(beyond)
@@ -143,6 +143,12 @@ class Race(RateSearch):
             if not standings:
                 return
             left = [one.rate for one in standings[:n_left]]
+
+
+def _beyond(best: Standing, line: set[float], share: float) -> float | None:
+    """The rate that a rung tries next; None: none."""
+    # Only the first rung looks for a rate that learns: in the last one, each rate costs two whole runs.
+    return next_rate(best.rate, line, has_learned=best.has_learned or share != RUNGS[0][0])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -177,6 +183,7 @@ def _standing(results: Sequence[RunResult]) -> Standing:
         score=stats.mean([result.score for result in results]),
         noise=float(resampled.std(ddof=1)),
         loss=stats.mean([_held_out_loss(result) for result in results]),
+        has_learned=have_learned(results),
     )
 
 
