@@ -9,8 +9,8 @@ import pytest
 from frostline.stats.rates import HIGHEST_RATE, LOWEST_RATE, Standing, next_rate, ranked
 
 
-def standing(rate: float, score: float, loss: float, *, has_learned: bool = True) -> Standing:
-    return Standing(rate=rate, score=score, noise=0.017, loss=loss, has_learned=has_learned)
+def standing(rate: float, score: float, loss: float) -> Standing:
+    return Standing(rate=rate, score=score, noise=0.017, loss=loss)
 
 
 def test_of_scores_within_noise_the_lowest_loss_is_first() -> None:
@@ -33,14 +33,6 @@ def test_a_rate_that_diverged_is_last_whatever_its_score() -> None:
     assert len(ranked([standing(1e-2, 0.9, math.inf)])) == 1
 
 
-def test_a_rate_that_learned_nothing_is_behind_those_that_did() -> None:
-    idle = standing(1e-5, 0.51, 0.69, has_learned=False)
-    found = ranked([idle, standing(1e-4, 0.52, 0.71), standing(1e-2, 0.9, math.inf, has_learned=False)])
-    assert [one.rate for one in found] == [1e-4, 1e-5, 1e-2]
-    all_idle = [idle, standing(1e-4, 0.52, 0.71, has_learned=False)]
-    assert [one.rate for one in ranked(all_idle)] == [1e-5, 1e-4], "without any that learned, as always"
-
-
 @pytest.mark.parametrize(
     ("best", "line", "wanted"),
     [
@@ -51,7 +43,9 @@ def test_a_rate_that_learned_nothing_is_behind_those_that_did() -> None:
         (HIGHEST_RATE, (LOWEST_RATE, HIGHEST_RATE), None),
     ],
 )
-def test_a_line_where_nothing_learned_goes_up_first(best: float, line: tuple[float, ...], wanted: float | None) -> None:
+def test_a_line_whose_best_learned_nothing_goes_up_first(
+    best: float, line: tuple[float, ...], wanted: float | None
+) -> None:
     assert next_rate(best, line, has_learned=False) == wanted
 
 

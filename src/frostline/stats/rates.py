@@ -29,26 +29,24 @@ class Standing:
 def ranked(standings: Sequence[Standing]) -> list[Standing]:
     """Best first: by score; among scores within noise of the best, by loss, then the lower rate.
 
-    The losses are those at the end of a schedule, so a high rate that learns faster has no advantage. A rate that
-    learned nothing comes after those that did: it hardly moved, so its loss is low. A rate at which a run diverged
-    comes last.
+    The losses are those at the end of a schedule, so a high rate that learns faster has no advantage. A rate at which
+    a run diverged comes last.
     """
     sound = [one for one in standings if math.isfinite(one.loss)] or list(standings)
-    able = [one for one in sound if one.has_learned] or sound
-    best = max(able, key=lambda one: one.score)
-    leading = [one for one in able if one.score >= best.score - best.noise]
+    best = max(sound, key=lambda one: one.score)
+    leading = [one for one in sound if one.score >= best.score - best.noise]
     behind = [one for one in standings if one not in leading]
     return [
         *sorted(leading, key=lambda one: (one.loss, one.rate)),
-        *sorted(behind, key=lambda one: (math.isinf(one.loss), not one.has_learned, -one.score, one.rate)),
+        *sorted(behind, key=lambda one: (math.isinf(one.loss), -one.score, one.rate)),
     ]
 
 
 def next_rate(best: float, line: Collection[float], *, has_learned: bool = True) -> float | None:
     """The rate beyond the end of a line, if the best is at its end: the next of 1, 2, 5, 10, …; else None.
 
-    Where not even the best has learned anything, the line goes on upwards, wherever the best is: of rates that are too
-    low, the lowest moves least and has the lowest loss.
+    If the best has learned nothing, the line goes on upwards, wherever the best is: where all rates are too low, the
+    lowest one moves least and has the lowest loss.
 
     >>> next_rate(2e-4, [5e-5, 1e-4, 2e-4])
     0.0005
