@@ -10,7 +10,7 @@ import abc
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from frostline import stats
@@ -173,10 +173,26 @@ def best_rate(searched: Sequence[RunResult]) -> float:
 def _standings(results: Sequence[RunResult]) -> list[Standing]:
     """How each rate did, the best first."""
     rates = dict.fromkeys(result.spec.learning_rate for result in results)
-    return ranked([_standing([one for one in results if one.spec.learning_rate == rate]) for rate in rates])
+    by_rate = ([one for one in results if one.spec.learning_rate == rate] for rate in rates)
+    return ranked([_standing(_Tried.of(runs)) for runs in by_rate])
 
 
-def _standing(results: Sequence[RunResult]) -> Standing:
+@dataclass(frozen=True)
+class _Tried:
+    """The runs of one rate, known by their answers: a search asks for the same standings thousands of times."""
+
+    answers: tuple[object, ...]
+    results: Sequence[RunResult] = field(compare=False)
+
+    @classmethod
+    def of(cls, results: Sequence[RunResult]) -> _Tried:
+        given = ((one.predictions.labels, one.predictions.outputs, one.diverged, one.score) for one in results)
+        return cls((results[0].spec.task, results[0].spec.learning_rate, *given), results)
+
+
+@functools.lru_cache(maxsize=1024)
+def _standing(tried: _Tried) -> Standing:
+    results = tried.results
     resampled = sum(dev_scores([result])[0] for result in results) / len(results)
     return Standing(
         rate=results[0].spec.learning_rate,
