@@ -25,7 +25,7 @@ from rich.console import Console
 import frostline
 from frostline.analysis import Curve, Point
 from frostline.cli.demo import SETTINGS
-from frostline.model.load import DEMO_MODEL
+from frostline.model.files.folders import DEMO_MODEL
 from frostline.records.depth import FULL, Depth
 from frostline.report import numbers
 from frostline.report.charts.curve import write_svg

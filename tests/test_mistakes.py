@@ -27,8 +27,8 @@ from commands import ENVIRONMENT, Toy, check_one_line, run_files, runs_in, start
 from frostline.cli import main
 from frostline.errors import DataError, UsageError
 from frostline.model.census import PAPER_MODELS
-from frostline.model.files.folders import FREQUENT_MODELS, model_types
-from frostline.model.load import DEMO_MODEL, describe, load_config, unknown_share
+from frostline.model.files.folders import DEMO_MODEL, FREQUENT_MODELS, model_types
+from frostline.model.load import describe, load_config, unknown_share
 from frostline.studies.requests.parse import parse
 from frostline.studies.requests.settings import CurveSettings
 from frostline.testing.models import make_tokenizer
@@ -555,6 +555,8 @@ WITHOUT_TORCH = (
     "predict MODEL TRAIN --to TRAIN",
     "curve TRAIN TRAIN",
     "curve none/of/them TRAIN",
+    "curve none/ TRAIN",
+    "curve all-MiniLM-L6-v2 TRAIN --frozen 0-99",
     "curve MODEL TRAIN --frozen 0-99",
     "curve MODEL TRAIN --varlen --device cpu",
     "curve MODEL TRAIN --out TRAIN",

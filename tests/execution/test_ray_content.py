@@ -31,7 +31,8 @@ from frostline.execution.cluster.stream import Pieces, Received
 from frostline.execution.cluster.trees import keep, read_tree
 from frostline.execution.executor import Job
 from frostline.execution.transport import receive, send
-from frostline.model.load import DEMO_MODEL, describe
+from frostline.model.files.folders import DEMO_MODEL
+from frostline.model.load import describe
 from frostline.records.depth import FULL
 from frostline.records.results import Crash
 from frostline.records.specs import RunSpec, TaskSpec

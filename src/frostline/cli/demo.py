@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from frostline import api
-from frostline.model.load import DEMO_MODEL
+from frostline.model.files.folders import DEMO_MODEL
 from frostline.report import numbers
 from frostline.report.terminal import print_chapters
 from frostline.storage import atomic

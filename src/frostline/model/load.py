@@ -41,14 +41,10 @@ from frostline.model.faults import (
     check_trunk,
     one_line_errors,
 )
-from frostline.model.files.folders import check_folder, check_weight_files
+from frostline.model.files.folders import check_folder, check_weight_files, located
 from frostline.model.identity import Identity, Loaded, changed, fingerprint
 from frostline.model.layouts.probe import FoundLayout, known_layout, n_pair_heads
 from frostline.model.stack import NoDepthError, Stack
-from frostline.tasks import demo_model_folder
-
-DEMO_MODEL = "all-MiniLM-L6-v2"
-"""The model that comes with the `demo` extra."""
 
 _ADDED_WEIGHTS = "frostline.safetensors"
 
@@ -129,12 +125,6 @@ def identify(name: str, revision: str | None, expected: str) -> Identity:
     if found != expected:
         raise changed(name, f"its fingerprint is {found[:8]}, not {expected[:8]}")
     return Identity.of(loaded, tokenizer)
-
-
-def located(name: str) -> str:
-    """Where a model is loaded from: the demo model comes from its package, every other from its name or path."""
-    is_demo = name == DEMO_MODEL and not Path(name).is_dir()
-    return str(demo_model_folder()) if is_demo else name
 
 
 def load_model(

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frostline.errors import DataError, UsageError, one_line
-from frostline.model.files.folders import LAYER_COUNTS
+from frostline.model.files.folders import DEMO_MODEL, LAYER_COUNTS
 from frostline.records.serial import read_json
 from frostline.tasks import demo_model_folder
 
@@ -199,7 +199,7 @@ def _folder_of(name: str, revision: str | None) -> Path:
         return path
     if path.is_file():
         raise UsageError(f"{name} is a file; give the folder that holds the model")
-    if name == "all-MiniLM-L6-v2":
+    if name == DEMO_MODEL:
         return demo_model_folder()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -134,7 +134,7 @@ def _names(ours: TaskSpec, theirs: TaskSpec) -> Iterator[tuple[str, str]]:
 
 def _model_folder(name: str, revision: str | None) -> Path:
     """The folder with the files of a model; of one from the Hub, that in the Hub's cache."""
-    from frostline.model.load import located
+    from frostline.model.files.folders import located
 
     place = Path(located(name)).expanduser()
     if place.is_dir():

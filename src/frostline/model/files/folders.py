@@ -14,8 +14,11 @@ from safetensors import SafetensorError, safe_open
 
 from frostline.errors import DataError, UsageError, suggestion
 from frostline.records.serial import read_json
+from frostline.tasks import demo_model_folder
 
-FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", "all-MiniLM-L6-v2")
+DEMO_MODEL = "all-MiniLM-L6-v2"
+"""The model that comes with the `demo` extra."""
+FREQUENT_MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large", DEMO_MODEL)
 """Names to suggest for a mistyped one: the models of the paper and of the demo."""
 
 _NEAR_FAMILY = 0.8
@@ -52,6 +55,12 @@ def check_model_files(name: str, *, needs_weights: bool = True) -> None:
         raise UsageError(f"no usable model {name!r}: there is no such folder.{suggestion(name, alike(name))}")
 
 
+def located(name: str) -> str:
+    """Where a model is loaded from: the demo model comes from its package, every other from its name or path."""
+    is_demo = name == DEMO_MODEL and not Path(name).is_dir()
+    return str(demo_model_folder()) if is_demo else name
+
+
 def check_saved(folder: Path) -> None:
     """Raises if there is no folder of a saved model."""
     if not folder.is_dir():
@@ -60,12 +69,12 @@ def check_saved(folder: Path) -> None:
 
 def is_path(name: str) -> bool:
     """Whether a name can only be a path: no model on the Hub is called so."""
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
+    return name.startswith(("/", ".", "~")) or name.endswith("/") or name.count("/") > 1
 
 
 def counted_layers(name: str) -> int | None:
-    """How many layers the configuration of a model folder counts; None if it does not say, or is not a folder."""
-    path = Path(name) / "config.json"
+    """How many layers a model's configuration counts; None if it does not say, or the model is on the Hub."""
+    path = Path(located(name)) / "config.json"
     counted = _read_json(path).get("num_hidden_layers") if path.is_file() else None
     return counted if isinstance(counted, int) else None
 

@@ -26,7 +26,8 @@ from torch.nn import functional
 
 from frostline.errors import FrostlineError, MissingExtraError, UsageError
 from frostline.model.added.readers import POOLINGS, READER, Reader, add_reader, pooled
-from frostline.model.load import located, quiet
+from frostline.model.files.folders import located
+from frostline.model.load import quiet
 from frostline.model.structure import in_eval, probed_row
 from frostline.records.specs import Pooling
 
