@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from frostline.training.memory import memory_returned, private_bytes, release_memory
+from frostline.training.memory import returning_memory, private_bytes, release_memory
 
 N_BLOCKS = 2000
 BLOCK_BYTES = 2**16
@@ -41,8 +41,8 @@ def _batches() -> Iterator[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc returns memory when asked")
 def test_freed_memory_is_returned_after_ten_batches_and_at_the_end() -> None:
-    assert _left_after(memory_returned(_batches()), n_batches=20) < LEFT
-    assert _left_after(memory_returned(iter(range(3))), n_batches=3) > 2 * LEFT, "the end was not reached"
+    assert _left_after(returning_memory(_batches()), n_batches=20) < LEFT
+    assert _left_after(returning_memory(iter(range(3))), n_batches=3) > 2 * LEFT, "the end was not reached"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc returns memory when asked")
@@ -51,4 +51,4 @@ def test_twin_without_it_the_gaps_stay() -> None:
 
 
 def test_batches_are_those_given() -> None:
-    assert list(memory_returned(range(25))) == list(range(25))
+    assert list(returning_memory(range(25))) == list(range(25))

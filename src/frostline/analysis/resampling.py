@@ -65,7 +65,7 @@ def outcome_of(result: RunResult) -> Outcome:
 
 
 def have_learned(results: Sequence[RunResult]) -> bool:
-    """Whether the mean score of runs is above the 95th percentile of what it is under permuted labels."""
+    """Whether runs together learned something: their mean score is above 95% of its values under permuted labels."""
     if any(result.diverged for result in results):
         return False
     found = [_permuted(one.spec.task, one.predictions.labels, one.predictions.outputs) for one in results]

@@ -45,8 +45,8 @@ def ranked(standings: Sequence[Standing]) -> list[Standing]:
 def next_rate(best: float, line: Collection[float], *, has_learned: bool = True) -> float | None:
     """The rate beyond the end of a line, if the best is at its end: the next of 1, 2, 5, 10, …; else None.
 
-    If the best has learned nothing, the line goes on upwards, wherever the best is: where all rates are too low, the
-    lowest one moves least and has the lowest loss.
+    If the best has learned nothing, the line is extended upwards, wherever the best is. Where all rates are too low,
+    the lowest one changes the model least and has the lowest loss, so its rank means nothing.
 
     >>> next_rate(2e-4, [5e-5, 1e-4, 2e-4])
     0.0005

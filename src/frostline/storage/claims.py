@@ -98,7 +98,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _release(path: Path, file: FileIO) -> None:
-    """Removes the file of a claim, and closes it; does the rest if it was interrupted before."""
+    """Removes the file of a claim and closes it. After an interruption, a second call does what is left."""
     if not file.closed:
         if locks.try_lock(file.fileno()) != "taken" and locks.is_at(file.fileno(), path):
             with locks.gone_is_fine():

@@ -14,7 +14,7 @@ from frostline.model.stack import Stack
 from frostline.storage.prefix_cache import Origin
 from frostline.storage.shelf import Entry, Shelf
 from frostline.training.batches import Encoded, evaluation_batches
-from frostline.training.memory import memory_returned
+from frostline.training.memory import returning_memory
 from frostline.training.prefix import Prefixes
 
 Pooled = NDArray[np.float32]
@@ -78,7 +78,7 @@ def _fill(values: NDArray[Any], stack: Stack, encoded: Encoded) -> None:
     """Writes the pooled states of each row: one pass over the rows, each layer computed once."""
     depths = range(stack.n_layers + 1)
     by_depth = values.reshape(len(values), len(depths), len(POOLINGS), -1)
-    for batch in memory_returned(evaluation_batches(encoded)):
+    for batch in returning_memory(evaluation_batches(encoded)):
         inputs = {name: tensor.to(stack.device) for name, tensor in batch.padded_inputs().items()}
         mask = batch.mask.to(stack.device)
         for depth, state in zip(depths, stack.frozen_states_at(depths, inputs), strict=True):

@@ -33,7 +33,7 @@ from frostline.records.specs import CacheDtype
 from frostline.storage.prefix_cache import Cache, Origin, default_folder
 from frostline.storage.shelf import Entry, Shelf
 from frostline.training.batches import Batch, Encoded, evaluation_batches, token_positions
-from frostline.training.memory import memory_returned
+from frostline.training.memory import returning_memory
 
 _NUMPY: dict[CacheDtype, np.dtype[Any]] = {
     "fp32": np.dtype(np.float32),
@@ -273,7 +273,7 @@ def _fill(
     """Writes the states of each depth into its array: one pass over the rows, each layer computed once."""
     stack.eval()
     with torch.no_grad():
-        for batch in memory_returned(evaluation_batches(encoded)):
+        for batch in returning_memory(evaluation_batches(encoded)):
             for depth, state in _of_batch(stack, batch, encoded, sorted(values), below):
                 kept, places = state[batch.mask], token_positions(encoded.offsets, batch.positions)
                 if _is_one_token(stack, depth, is_whole=is_whole):

@@ -146,9 +146,10 @@ class Race(RateSearch):
 
 
 def _beyond(best: Standing, line: set[float], share: float) -> float | None:
-    """The rate that a rung tries next; None: none."""
-    # Only the first rung looks for a rate that learns: in the last one, each rate costs two whole runs.
-    return next_rate(best.rate, line, has_learned=best.has_learned or share != RUNGS[0][0])
+    """The rate that a rung tries next; None if its line ends."""
+    # Only the first rung goes up until a rate learns: in the last one, each rate costs two whole runs.
+    is_first = share == RUNGS[0][0]
+    return next_rate(best.rate, line, has_learned=best.has_learned or not is_first)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -179,7 +180,7 @@ def _standings(results: Sequence[RunResult]) -> list[Standing]:
 
 @dataclass(frozen=True)
 class _Tried:
-    """The runs of one rate, known by their answers: a search asks for the same standings thousands of times."""
+    """The runs of one rate. Those with the same answers are equal, so that each standing is computed once."""
 
     answers: tuple[object, ...]
     results: Sequence[RunResult] = field(compare=False)
