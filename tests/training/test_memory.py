@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from frostline.training.memory import returning_memory, private_bytes, release_memory
+from frostline.training.memory import private_bytes, release_memory, returning_memory
 
 N_BLOCKS = 2000
 BLOCK_BYTES = 2**16
